@@ -1,0 +1,1 @@
+"""Engines: contracts, fleet, HTTP client, engine kinds, probing, simulator."""

@@ -1,0 +1,1 @@
+"""Engine kinds: one file each, registered in `registry`."""

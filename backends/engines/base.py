@@ -1,0 +1,67 @@
+"""What an engine kind has to say of itself. A new kind is one file beside this one plus its mirrored test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from backends.contracts import EngineFailure, Load
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """Facts of one kind that need no code. Paths start with "/"; an empty path means the kind has none."""
+
+    name: str
+    ready_path: str  # cheap readiness: 200 means it takes requests
+    load_path: str  # what `parse_load` reads
+    abort_path: str  # POST {rid_field: rid} ends a request; empty: closing the connection is enough
+    rid_field: str  # body field that names the request inside the engine
+    reasoning_field: str  # delta/message field that carries reasoning
+    idle_limit_s: float  # reuse a pooled connection only when idle for less than this
+    lower_priority_first: bool  # the engine's `priority` order
+    paths: frozenset[str] = frozenset()  # POST endpoints that this kind serves
+
+
+class EngineKind(Protocol):
+    """One kind of engine server."""
+
+    spec: EngineSpec
+
+    def parse_load(self, body: bytes, now_s: float) -> Load:
+        """Read the body of `spec.load_path`. Unknown or missing figures stay 0; never raises."""
+        ...
+
+    def failure(self, status: int, content_type: str, body: bytes) -> EngineFailure:
+        """Classify an HTTP answer with status >= 400 (all shapes this engine is known to send)."""
+        ...
+
+    def frame_failure(self, payload: bytes) -> EngineFailure | None:
+        """Classify one SSE `data:` payload or JSON body that came with status 200; None when it is no error."""
+        ...
+
+
+class Registry:
+    """Write-once table of engine kinds; a duplicate name raises."""
+
+    __slots__ = ("_kinds",)
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, EngineKind] = {}
+
+    def register(self, kind: EngineKind) -> None:
+        """Add a kind under `kind.spec.name`."""
+        if kind.spec.name in self._kinds:
+            raise ValueError(f"engine kind {kind.spec.name!r} is registered twice")
+        self._kinds[kind.spec.name] = kind
+
+    def __getitem__(self, name: str) -> EngineKind:
+        return self._kinds[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._kinds)
+
+    def view(self) -> Mapping[str, EngineKind]:
+        """All kinds by name."""
+        return dict(self._kinds)

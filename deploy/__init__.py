@@ -1,0 +1,1 @@
+"""What runs Headrace in production: recipes, images, charts."""

@@ -1,0 +1,1 @@
+"""The configuration tree, its loader and its hot reload."""

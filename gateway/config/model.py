@@ -1,0 +1,184 @@
+"""The configuration as one frozen tree. Units are in the names; unknown keys are refused."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$")]
+Positive = Annotated[float, Field(gt=0)]
+
+
+class Node(BaseModel):
+    """Base of every node: frozen, and a key nobody knows is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Tls(Node):
+    """Certificate files of a listener; read again when they change."""
+
+    cert_file: str
+    key_file: str
+
+
+class Cors(Node):
+    """Browsers that may call the data port. Empty `origins` answers no preflight."""
+
+    origins: tuple[str, ...] = ()
+    max_age_s: int = Field(600, ge=0)
+
+
+class Listen(Node):
+    """The two listeners. The admin port carries metrics, admin API and console."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(8080, ge=0, le=65535)
+    admin_host: str = "127.0.0.1"
+    admin_port: int = Field(9090, ge=0, le=65535)
+    tls: Tls | None = None
+    cors: Cors = Cors()
+    body_limit_bytes: int = Field(32 * 1024 * 1024, gt=0)
+    decompress_ratio_limit: int = Field(100, ge=1)
+    drain_s: float = Field(5.0, ge=0)  # /readyz says 503 while the listener still accepts
+    shutdown_deadline_s: float = Field(600.0, gt=0)  # then exchanges still in flight are cut
+
+
+class Auth(Node):
+    """`open` lets everybody in and is refused unless every listener is on loopback."""
+
+    mode: Literal["keys", "open"] = "keys"
+
+
+class Admin(Node):
+    """Bearer token of the admin API: `${ENV}` or `file:PATH`. Without one the admin API answers 401."""
+
+    token: str | None = None
+
+
+class ApiKey(Node):
+    """One API key, stored as the SHA-256 of its text (`headrace keys create` makes both)."""
+
+    id: Name
+    sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Tenant(Node):
+    """The owner of keys, limits and policy."""
+
+    name: Name
+    keys: tuple[ApiKey, ...] = ()
+    grants: frozenset[str] = frozenset()  # engine-steering request fields this tenant may send
+    models: tuple[str, ...] = ("*",)  # model names it may use; `*` at the end is a wildcard
+    show_replica: bool = False  # x-gateway-replica on responses
+    routing: str | None = None
+
+
+class Timeouts(Node):
+    """Limits of one attempt. A long prefill is allowed: `first_byte_s` is per pool."""
+
+    connect_s: Positive = 3.0
+    first_byte_s: Positive = 300.0
+    idle_s: Positive = 120.0
+    total_s: Positive = 3600.0
+
+
+class Breaker(Node):
+    """Takes a replica out after failures in a row of live traffic; tried again after `open_s`."""
+
+    enabled: bool = True
+    failures: int = Field(5, ge=1)
+    open_s: Positive = 10.0
+
+
+class Probe(Node):
+    """How a replica is watched. `golden` sends tiny generations to learn the pool's contract."""
+
+    interval_s: Positive = 2.0
+    timeout_s: Positive = 2.0
+    golden: bool = True
+    golden_interval_s: Positive = 3600.0
+
+
+class Parallelism(Node):
+    """How the deployment is spread over GPUs."""
+
+    tensor: int = Field(1, ge=1)
+    data: int = Field(1, ge=1)
+    pipeline: int = Field(1, ge=1)
+    expert: int = Field(1, ge=1)
+
+
+class Pool(Node):
+    """Replicas of one deployment: interchangeable with each other, not with another pool."""
+
+    name: Name
+    engine: str
+    model: str  # the name the engine serves
+    replicas: Annotated[tuple[str, ...], Field(min_length=1)]
+    api_key: str | None = None  # sent to the engine as Bearer: `${ENV}` or `file:PATH`
+    revision: str | None = None
+    hardware: str | None = None  # hardware profile, e.g. h100-fp8
+    gpus: int | None = Field(None, ge=1)  # per replica
+    precision: str | None = None
+    kv_dtype: str | None = None
+    parallelism: Parallelism = Parallelism()
+    timeouts: Timeouts = Timeouts()
+    breaker: Breaker = Breaker()
+    probe: Probe = Probe()
+    weight: Positive = 1.0
+
+
+class Model(Node):
+    """A name clients send. `pools` is in order of preference; aliases may end in `*`."""
+
+    name: Name
+    aliases: tuple[str, ...] = ()
+    pools: Annotated[tuple[str, ...], Field(min_length=1)]
+    routing: str | None = None
+
+
+class Retry(Node):
+    """Retries before the first byte: at most `attempts` per exchange, and `budget` of all exchanges."""
+
+    attempts: int = Field(3, ge=1, le=10)
+    budget: float = Field(0.2, ge=0, le=1)
+    budget_min: int = Field(10, ge=0)  # always allowed within ten seconds, however little traffic there is
+
+
+class Limits(Node):
+    """What one gateway process accepts at all."""
+
+    exchanges: int = Field(10_000, ge=1)  # in flight; more are refused as overloaded
+    choices: int = Field(16, ge=1)  # the largest `n`
+
+
+class State(Node):
+    """Where state that outlives an exchange is kept: memory:// or redis://."""
+
+    url: str = "memory://"
+
+
+class Telemetry(Node):
+    """Traces and logs. Errors and slow exchanges are always kept, others by `sample_ratio`."""
+
+    otlp_endpoint: str | None = None  # OTLP/HTTP base, e.g. http://collector:4318
+    sample_ratio: float = Field(0.01, ge=0, le=1)
+    slow_s: Positive = 30.0
+    access_log: bool = True
+
+
+class Config(Node):
+    """The whole configuration."""
+
+    listen: Listen = Listen()
+    auth: Auth = Auth()
+    admin: Admin = Admin()
+    tenants: tuple[Tenant, ...] = ()
+    pools: Annotated[tuple[Pool, ...], Field(min_length=1)]
+    models: Annotated[tuple[Model, ...], Field(min_length=1)]
+    retry: Retry = Retry()
+    limits: Limits = Limits()
+    state: State = State()
+    telemetry: Telemetry = Telemetry()

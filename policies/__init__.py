@@ -1,0 +1,1 @@
+"""Decisions: routing, admission, retry, contract enforcement. Pure: no sockets, no event loop, no wall clock."""
