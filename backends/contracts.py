@@ -79,7 +79,7 @@ class LoadTable:
     The fleet is the only writer. Columns are `array`, so that policies view them as numpy without a copy.
     """
 
-    __slots__ = ("exchanges", "prefill_tokens", "context_tokens")
+    __slots__ = ("context_tokens", "exchanges", "prefill_tokens")
 
     def __init__(self, rows: int) -> None:
         self.exchanges = array("q", bytes(8 * rows))  # exchanges in flight from this gateway
