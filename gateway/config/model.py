@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+
+from gateway.config.secrets import Secret, SecretUrl
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$")]
 Positive = Annotated[float, Field(gt=0)]
@@ -54,7 +56,7 @@ class Auth(Node):
 class Admin(Node):
     """Bearer token of the admin API: `${ENV}` or `file:PATH`. Without one the admin API answers 401."""
 
-    token: str | None = None
+    token: Secret | None = None
 
 
 class ApiKey(Node):
@@ -110,6 +112,16 @@ class Parallelism(Node):
     expert: int = Field(1, ge=1)
 
 
+class KvEvents(Node):
+    """KV-cache events of the engines. Where a replica publishes them is discovered; `kv_events: off` ignores them."""
+
+    enabled: bool = True
+
+
+def _switch(value: Any) -> Any:
+    return {"enabled": value} if isinstance(value, bool) else value
+
+
 class Pool(Node):
     """Replicas of one deployment: interchangeable with each other, not with another pool."""
 
@@ -117,7 +129,7 @@ class Pool(Node):
     engine: str
     model: str  # the name the engine serves
     replicas: Annotated[tuple[str, ...], Field(min_length=1)]
-    api_key: str | None = None  # sent to the engine as Bearer: `${ENV}` or `file:PATH`
+    api_key: Secret | None = None  # sent to the engine as Bearer: `${ENV}` or `file:PATH`
     revision: str | None = None
     hardware: str | None = None  # hardware profile, e.g. h100-fp8
     gpus: int | None = Field(None, ge=1)  # per replica
@@ -127,6 +139,7 @@ class Pool(Node):
     timeouts: Timeouts = Timeouts()
     breaker: Breaker = Breaker()
     probe: Probe = Probe()
+    kv_events: Annotated[KvEvents, BeforeValidator(_switch, json_schema_input_type=bool | KvEvents)] = KvEvents()
     weight: Positive = 1.0
 
 
@@ -155,9 +168,9 @@ class Limits(Node):
 
 
 class State(Node):
-    """Where state that outlives an exchange is kept: memory:// or redis://."""
+    """Where state that outlives an exchange is kept: memory:// or redis://. A password only as `${ENV}`."""
 
-    url: str = "memory://"
+    url: SecretUrl = Field("memory://", repr=False)
 
 
 class Telemetry(Node):
