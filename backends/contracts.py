@@ -71,6 +71,7 @@ class Replica:
     dp_ranks: int = 1
     load: Load = Load()
     version: str = ""
+    reason: str = ""  # why it is not READY
 
 
 class LoadTable:

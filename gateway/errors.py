@@ -36,7 +36,7 @@ class Cause(enum.Enum):
     @property
     def status(self) -> int:
         """HTTP status in the OpenAI dialects."""
-        return self.value[0]
+        return int(self.value[0])
 
 
 class GatewayError(Exception):

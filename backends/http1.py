@@ -1,0 +1,155 @@
+"""HTTP/1.1 responses of engines, sans-IO: bytes in, head and payload out. Any split gives the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+HEAD_LIMIT = 64 * 1024
+CHUNK_LINE_LIMIT = 1024
+_HEX = b"0123456789abcdefABCDEF"
+_NO_BODY = frozenset((204, 304))
+
+
+class ProtocolError(Exception):
+    """The peer does not speak HTTP/1.1."""
+
+
+@dataclass(slots=True)
+class ResponseHead:
+    """Status line and headers. Names are lower case; of a repeated header the last value is kept."""
+
+    status: int
+    headers: dict[bytes, bytes]
+    keep_alive: bool
+
+    def get(self, name: bytes, default: bytes = b"") -> bytes:
+        """A header by its lower-case name."""
+        return self.headers.get(name, default)
+
+    @property
+    def content_type(self) -> str:
+        """Media type without parameters, lower case."""
+        return self.headers.get(b"content-type", b"").partition(b";")[0].strip().lower().decode("latin-1")
+
+
+def parse_head(block: bytes) -> ResponseHead:
+    """Parse a status line and headers, without the empty line after them."""
+    lines = block.split(b"\r\n")
+    first = lines[0]
+    if not first.startswith(b"HTTP/1.") or not first[9:12].isdigit():
+        raise ProtocolError("no HTTP/1.x status line")
+    headers: dict[bytes, bytes] = {}
+    for line in lines[1:]:
+        name, colon, value = line.partition(b":")
+        if not colon or not name or name[-1:].isspace():
+            raise ProtocolError("malformed header line")
+        key, text = name.lower(), value.strip()
+        if key == b"content-length" and headers.get(key, text) != text:
+            raise ProtocolError("two different content lengths")
+        headers[key] = text
+    wish = headers.get(b"connection", b"").lower()
+    keep = b"close" not in wish if first[7:8] == b"1" else b"keep-alive" in wish
+    return ResponseHead(int(first[9:12]), headers, keep)
+
+
+class ChunkedBody:
+    """Decoder of the chunked transfer coding. `feed` returns payload; `rest` is what follows the body."""
+
+    __slots__ = ("_held", "_left", "_trailers", "done", "rest")
+
+    def __init__(self) -> None:
+        self._held = b""  # an incomplete chunk line, or the CRLF after a chunk
+        self._left = 0  # payload bytes of the current chunk still to come, then -1 for its CRLF
+        self._trailers = False
+        self.done = False
+        self.rest = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """Decode more bytes. Raises ProtocolError on a malformed chunk."""
+        if self._held:
+            data, self._held = self._held + data, b""
+        parts: list[bytes] = []
+        at, end = 0, len(data)
+        while at < end and not self.done:
+            if self._left > 0:
+                piece = data[at : at + self._left]
+                parts.append(piece)
+                at += len(piece)
+                self._left -= len(piece)
+                if not self._left:
+                    self._left = -1
+            elif self._left < 0:
+                at = self._chunk_end(data, at)
+            else:
+                at = self._line(data, at)
+        if self.done:
+            self.rest = data[at:]
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _chunk_end(self, data: bytes, at: int) -> int:
+        if len(data) - at < 2:
+            self._held = data[at:]
+            return len(data)
+        if data[at : at + 2] != b"\r\n":
+            raise ProtocolError("no CRLF after a chunk")
+        self._left = 0
+        return at + 2
+
+    def _line(self, data: bytes, at: int) -> int:
+        stop = data.find(b"\r\n", at)
+        if stop < 0:
+            if len(data) - at > CHUNK_LINE_LIMIT:
+                raise ProtocolError("chunk line too long")
+            self._held = data[at:]
+            return len(data)
+        line = data[at:stop]
+        if self._trailers:
+            self.done = not line
+            return stop + 2
+        size = line.partition(b";")[0].strip()
+        if not size or len(size) > 16 or size.strip(_HEX):
+            raise ProtocolError("malformed chunk size")
+        self._left = int(size, 16)
+        self._trailers = not self._left
+        return stop + 2
+
+
+class SizedBody:
+    """A body of known length; `size` None means until the connection closes."""
+
+    __slots__ = ("_left", "done", "rest")
+
+    def __init__(self, size: int | None) -> None:
+        self._left = size
+        self.done = size == 0
+        self.rest = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """Return the part of `data` that belongs to the body."""
+        if self._left is None:
+            return data
+        if len(data) > self._left:
+            data, self.rest = data[: self._left], data[self._left :]
+        self._left -= len(data)
+        self.done = not self._left
+        return data
+
+
+def body_of(head: ResponseHead, *, head_request: bool = False) -> tuple[ChunkedBody | SizedBody, bool]:
+    """The body decoder for a response, and whether its end is told by the close of the connection."""
+    if head_request or head.status in _NO_BODY:
+        return SizedBody(0), False
+    coding = head.get(b"transfer-encoding").lower()
+    if coding:
+        if coding != b"chunked":
+            raise ProtocolError("unknown transfer coding")
+        if b"content-length" in head.headers:
+            head.keep_alive = False  # two framings: believe the safer one and never reuse the connection
+        return ChunkedBody(), False
+    length = head.get(b"content-length")
+    if length:
+        if not length.isdigit():
+            raise ProtocolError("malformed content length")
+        return SizedBody(int(length)), False
+    head.keep_alive = False
+    return SizedBody(None), True
