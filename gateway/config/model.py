@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
-from gateway.config.secrets import Secret, SecretUrl
+from gateway.config.references import FilePath, Secret, SecretUrl
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$")]
 Positive = Annotated[float, Field(gt=0)]
@@ -19,10 +19,10 @@ class Node(BaseModel):
 
 
 class Tls(Node):
-    """Certificate files of a listener; read again when they change."""
+    """Certificate files of the data listener, relative to the configuration file; read again when they change."""
 
-    cert_file: str
-    key_file: str
+    cert_file: FilePath
+    key_file: FilePath
 
 
 class Cors(Node):
@@ -45,6 +45,8 @@ class Listen(Node):
     decompress_ratio_limit: int = Field(100, ge=1)
     drain_s: float = Field(5.0, ge=0)  # /readyz says 503 while the listener still accepts
     shutdown_deadline_s: float = Field(600.0, gt=0)  # then exchanges still in flight are cut
+    request_timeout_s: Positive = 60.0  # for a client to send its head, and again its body
+    heartbeat_after_s: Positive = 15.0  # of silence on a stream, in the dialect's own form
 
 
 class Auth(Node):
@@ -92,6 +94,7 @@ class Breaker(Node):
     enabled: bool = True
     failures: int = Field(5, ge=1)
     open_s: Positive = 10.0
+    silent_s: Positive = 60.0  # busy, yet no byte for any exchange for so long: no new exchanges
 
 
 class Probe(Node):

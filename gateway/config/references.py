@@ -1,8 +1,8 @@
-"""Secrets in the configuration: named by reference, read while the tree is validated, never shown.
+"""What the configuration refers to: secrets by name, files by path. Read while the tree is validated.
 
-`${NAME}` is an environment variable, `file:PATH` the text of a file (relative to the configuration file). A secret
-written into the configuration itself is refused. Trees built in Python (no `SecretSource` in the validation context)
-take the value as it is.
+`${NAME}` is an environment variable, `file:PATH` the text of a file. Paths are relative to the configuration file. A
+secret written into the configuration itself is refused, and no secret is ever shown. Trees built in Python (without
+`References` in the validation context) take values as they are.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, SecretStr, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, SecretStr, ValidationInfo
 
 _ENV = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
@@ -22,8 +22,8 @@ MASK = "**********"
 
 
 @dataclass(slots=True)
-class SecretSource:
-    """Where references are looked up; `files` collects what was read, so that a reload can watch it."""
+class References:
+    """Where references are looked up; `files` collects what was named, so that a reload can watch it."""
 
     environ: Mapping[str, str]
     base: Path
@@ -49,6 +49,12 @@ class SecretSource:
             raise ValueError(f"secret file {name} is empty")
         return value
 
+    def path(self, name: str) -> str:
+        """A path relative to the configuration file as one that is right from anywhere."""
+        path = self.base / name
+        self.files.add(path)
+        return str(path)
+
     def secret(self, reference: str) -> str:
         """The secret that a reference names. Raises ValueError when it is no reference or cannot be read."""
         if reference.startswith("file:"):
@@ -68,22 +74,30 @@ class SecretSource:
         return _ENV.sub(lambda found: self.env(found[1]), text)
 
 
-def _source(info: ValidationInfo) -> SecretSource | None:
-    return info.context if isinstance(info.context, SecretSource) else None
+def _refs(info: ValidationInfo) -> References | None:
+    return info.context if isinstance(info.context, References) else None
 
 
 def _secret(value: Any, info: ValidationInfo) -> Any:
-    source = _source(info)
-    return source.secret(value) if source and isinstance(value, str) else value
+    refs = _refs(info)
+    return refs.secret(value) if refs and isinstance(value, str) else value
 
 
 def _url(value: Any, info: ValidationInfo) -> Any:
-    source = _source(info)
-    return source.url(value) if source and isinstance(value, str) else value
+    refs = _refs(info)
+    return refs.url(value) if refs and isinstance(value, str) else value
 
 
 Secret = Annotated[SecretStr, BeforeValidator(_secret, json_schema_input_type=str)]
 SecretUrl = Annotated[str, BeforeValidator(_url, json_schema_input_type=str)]
+
+
+def _path(value: str, info: ValidationInfo) -> str:
+    refs = _refs(info)
+    return refs.path(value) if refs else value
+
+
+FilePath = Annotated[str, AfterValidator(_path)]
 
 
 def mask_url(text: str) -> str:
