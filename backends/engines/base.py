@@ -33,8 +33,12 @@ class EngineKind(Protocol):
         """Read the body of `spec.load_path`. Unknown or missing figures stay 0; never raises."""
         ...
 
-    def failure(self, status: int, content_type: str, body: bytes) -> EngineFailure:
-        """Classify an HTTP answer with status >= 400 (all shapes this engine is known to send)."""
+    def failure(self, status: int, content_type: str, body: bytes, retry_after: str = "") -> EngineFailure:
+        """Classify an HTTP answer with status >= 400 (all shapes this engine is known to send).
+
+        `retry_after` is the header as received. In the result `numbers` is (prompt, limit) or (prompt, limit, output)
+        tokens when `code` is "context_length_exceeded".
+        """
         ...
 
     def frame_failure(self, payload: bytes) -> EngineFailure | None:

@@ -1,0 +1,114 @@
+"""SGLang (0.5.17 and later): OpenAI server on uvicorn. Facts seen on 0.5.23."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+from backends.contracts import EngineFailure, Fault, Load
+from backends.engines.base import EngineSpec
+from backends.engines.errors import classify, opaque, read_error
+from backends.engines.prometheus import Gauges
+
+_RUNNING = "sglang:num_running_reqs"
+_WAITING = "sglang:num_queue_reqs"
+_KV_USED = "sglang:token_usage"
+_CAPACITY = "sglang:max_total_num_tokens"
+_GAUGES = Gauges(_RUNNING, _WAITING, _KV_USED, _CAPACITY)
+# Fields only the gateway sets: an engine that refuses one is not refusing the client.
+_STEERING = re.compile(r"dp_rank|X-Data-Parallel-Rank|bootstrap|Duplicate request ID")
+_ABORTED = b'"finish_reason":"abort"'
+
+
+class Sglang:
+    """The `sglang` kind."""
+
+    spec = EngineSpec(
+        name="sglang",
+        ready_path="/ready",  # a flag; /health generates a token and takes a second
+        load_path="/v1/loads",
+        abort_path="/abort_request",
+        rid_field="rid",
+        reasoning_field="reasoning_content",
+        idle_limit_s=4.0,  # SGLANG_TIMEOUT_KEEP_ALIVE is 5 s
+        lower_priority_first=False,
+        paths=frozenset(
+            {
+                "/v1/chat/completions",
+                "/v1/completions",
+                "/v1/responses",
+                "/v1/messages",
+                "/v1/messages/count_tokens",
+                "/v1/embeddings",
+                "/v1/rerank",
+                "/v1/tokenize",
+                "/v1/detokenize",
+                "/tokenize",
+                "/detokenize",
+            },
+        ),
+    )
+
+    def parse_load(self, body: bytes, now_s: float) -> Load:
+        """Sum `/v1/loads` over the DP ranks; `kv_used` is their mean. Prometheus text is read too."""
+        return _from_json(body, now_s) if body.lstrip()[:1] == b"{" else _from_metrics(body, now_s)
+
+    def failure(self, status: int, content_type: str, body: bytes, retry_after: str = "") -> EngineFailure:
+        """Flat errors on Chat and Completions, nested on Responses, Anthropic's on Messages, `detail` from routes."""
+        error = read_error(body)
+        if error is None:
+            return opaque(status, content_type, retry_after)
+        return classify(error, status, steering=_STEERING, retry_after=retry_after)
+
+    def frame_failure(self, payload: bytes) -> EngineFailure | None:
+        """A refusal sent with status 200 (a full queue comes so on streams), or an answer that the engine aborted."""
+        if b'"error"' in payload or b'"meta_info"' in payload:
+            error = read_error(payload)
+            if error is not None:
+                return classify(error, 200, steering=_STEERING)
+        if _ABORTED in payload:
+            return EngineFailure(Fault.TRUNCATED, "the engine aborted the answer", status=200)
+        return None
+
+
+def _from_json(body: bytes, now_s: float) -> Load:
+    try:
+        data = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return Load(at_s=now_s)
+    ranks = data.get("loads") if isinstance(data, dict) else None
+    ranks = [rank for rank in ranks if isinstance(rank, dict)] if isinstance(ranks, list) else []
+    if not ranks:
+        return Load(at_s=now_s)
+    return Load(
+        running=sum(int(_number(rank, "num_running_reqs")) for rank in ranks),
+        waiting=sum(int(_number(rank, "num_waiting_reqs")) for rank in ranks),
+        waiting_uncached_tokens=sum(int(_number(rank, "num_waiting_uncached_tokens")) for rank in ranks),
+        kv_used=sum(_number(rank, "token_usage") for rank in ranks) / len(ranks),
+        kv_capacity_tokens=sum(int(_number(rank, "max_total_num_tokens")) for rank in ranks),
+        at_s=now_s,
+    )
+
+
+def _from_metrics(body: bytes, now_s: float) -> Load:
+    # Every TP rank reports the same figures: only rank 0 of each DP rank counts.
+    totals = dict.fromkeys((_RUNNING, _WAITING, _KV_USED, _CAPACITY), 0.0)
+    ranks = 0
+    for name, labels, value in _GAUGES.samples(body):
+        if labels.get("tp_rank", "0") == "0" and labels.get("pp_rank", "0") == "0":
+            totals[name] += value
+            ranks += name == _KV_USED
+    return Load(
+        running=int(totals[_RUNNING]),
+        waiting=int(totals[_WAITING]),
+        kv_used=totals[_KV_USED] / max(ranks, 1),
+        kv_capacity_tokens=int(totals[_CAPACITY]),
+        at_s=now_s,
+    )
+
+
+def _number(rank: Mapping[str, object], key: str) -> float:
+    value = rank.get(key)
+    return float(value) if isinstance(value, int | float) else 0.0

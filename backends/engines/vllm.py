@@ -1,0 +1,91 @@
+"""vLLM (0.26 to 0.33): OpenAI server on uvicorn. Facts seen on 0.32."""
+
+from __future__ import annotations
+
+import re
+
+from backends.contracts import EngineFailure, Load
+from backends.engines.base import EngineSpec
+from backends.engines.errors import classify, opaque, read_error
+from backends.engines.prometheus import Gauges
+
+_RUNNING = "vllm:num_requests_running"
+_WAITING = "vllm:num_requests_waiting"
+_KV_USED = "vllm:kv_cache_usage_perc"
+_CONFIG = "vllm:cache_config_info"
+_GAUGES = Gauges(_RUNNING, _WAITING, _KV_USED, _CONFIG)
+# Fields only the gateway sets: an engine that refuses one is not refusing the client.
+_STEERING = re.compile(r"data_parallel_rank|kv_transfer_params|Duplicate request id", re.IGNORECASE)
+
+
+class Vllm:
+    """The `vllm` kind."""
+
+    spec = EngineSpec(
+        name="vllm",
+        ready_path="/health",
+        load_path="/metrics",
+        abort_path="",  # it aborts within 0.3 s of the connection closing
+        rid_field="request_id",
+        reasoning_field="reasoning",
+        idle_limit_s=4.0,  # uvicorn closes after 5 s
+        lower_priority_first=True,
+        paths=frozenset(
+            {
+                "/v1/chat/completions",
+                "/v1/completions",
+                "/v1/responses",
+                "/v1/messages",
+                "/v1/messages/count_tokens",
+                "/v1/embeddings",
+                "/v1/rerank",
+                "/tokenize",
+                "/detokenize",
+                "/inference/v1/generate",
+                "/generative_scoring",
+                "/v1/chat/completions/render",
+                "/v1/completions/render",
+            },
+        ),
+    )
+
+    def parse_load(self, body: bytes, now_s: float) -> Load:
+        """Sum `/metrics` over the engines (one per DP rank); `kv_used` is their mean."""
+        running = waiting = capacity = 0
+        used: list[float] = []
+        for name, labels, value in _GAUGES.samples(body):
+            if name == _RUNNING:
+                running += int(value)
+            elif name == _WAITING:
+                waiting += int(value)
+            elif name == _KV_USED:
+                used.append(value)
+            else:
+                capacity += _capacity(
+                    labels.get("kv_cache_size_tokens"), labels.get("num_gpu_blocks"), labels.get("block_size")
+                )
+        share = sum(used) / len(used) if used else 0.0
+        return Load(running=running, waiting=waiting, kv_used=share, kv_capacity_tokens=capacity, at_s=now_s)
+
+    def failure(self, status: int, content_type: str, body: bytes, retry_after: str = "") -> EngineFailure:
+        """Nested errors, Anthropic's on /v1/messages, a bare string for 401, `detail` from the router."""
+        error = read_error(body)
+        if error is None:
+            return opaque(status, content_type, retry_after)
+        return classify(error, status, steering=_STEERING, retry_after=retry_after)
+
+    def frame_failure(self, payload: bytes) -> EngineFailure | None:
+        """`{"error": {...}}` in a stream whose status was 200, and `response.failed`."""
+        if b'"error"' not in payload:
+            return None
+        error = read_error(payload)
+        return None if error is None else classify(error, 200, steering=_STEERING)
+
+
+def _capacity(tokens: str | None, blocks: str | None, block_size: str | None) -> int:
+    """Tokens of KV on the GPU from the labels of `cache_config_info`; labels hold "None" for what is not set."""
+    if tokens is not None and tokens.isdecimal():
+        return int(tokens)
+    if blocks is not None and block_size is not None and blocks.isdecimal() and block_size.isdecimal():
+        return int(blocks) * int(block_size)
+    return 0
