@@ -1,0 +1,1 @@
+"""What the gateway tells of its exchanges: records, spans, metrics, log lines."""

@@ -1,0 +1,107 @@
+"""The access log: one JSON line per exchange."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import msgspec
+
+from gateway.telemetry.record import ExchangeRecord
+
+_TEXT_LIMIT = 128  # of what a client chose freely
+
+
+class AccessLine(msgspec.Struct, omit_defaults=True):
+    """The fields of one line, in their order. Fields with a default are left out when nothing is known."""
+
+    ts: str
+    event: str
+    request_id: str
+    trace_id: str
+    status: int
+    duration_ms: float
+    endpoint: str
+    dialect: str = ""
+    tenant: str = ""
+    key_id: str = ""
+    client: str = ""
+    model: str = ""
+    resolved: str = ""
+    stream: bool = False
+    pool: str = ""
+    replica: str = ""
+    attempts: int = 0
+    faults: list[str] = []
+    ttft_ms: float = 0.0
+    decision_ms: float = 0.0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    reasoning_tokens: int = 0
+    finish_reason: str = ""
+    error: str = ""
+    adaptations: tuple[str, ...] = ()
+    received_bytes: int = 0
+    sent_bytes: int = 0
+    sampled: bool = False
+
+
+class AccessLog:
+    """Turns finished exchanges into lines for `write`, which must not block."""
+
+    __slots__ = ("_encode", "_second", "_stamp", "_write")
+
+    def __init__(self, write: Callable[[bytes], None]) -> None:
+        self._write = write
+        self._encode = msgspec.json.Encoder().encode
+        self._second = -1
+        self._stamp = ""
+
+    def exchange(self, record: ExchangeRecord) -> None:
+        """Write the line of one finished exchange, stamped with the time of its end."""
+        started = record.started
+        duration = record.ended - started
+        attempts = record.attempts
+        last = attempts[-1].replica if attempts else None
+        line = AccessLine(
+            self._timestamp(record.wall + duration),
+            "exchange",
+            record.request_id,
+            record.trace_id,
+            record.status,
+            round(duration * 1e3, 3),
+            record.endpoint,
+            record.dialect,
+            record.tenant,
+            record.key_id,
+            record.client,
+            record.model[:_TEXT_LIMIT],
+            record.resolved,
+            record.stream,
+            last.pool if last else "",
+            last.id if last else "",
+            len(attempts),
+            [attempt.fault.value for attempt in attempts if attempt.fault],
+            round((record.first_token - started) * 1e3, 3) if record.first_token else 0.0,
+            round((record.decided - record.deciding) * 1e3, 3),
+            record.prompt_tokens,
+            record.cached_tokens,
+            record.completion_tokens,
+            record.reasoning_tokens,
+            record.finish_reason,
+            record.error,
+            record.adaptations,
+            record.received_bytes,
+            record.sent_bytes,
+            record.sampled,
+        )
+        self._write(self._encode(line) + b"\n")
+
+    def _timestamp(self, wall: float) -> str:
+        """RFC 3339 with milliseconds. The part before them is made once a second."""
+        second = int(wall)
+        if second != self._second:
+            self._second = second
+            self._stamp = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S.")
+        return f"{self._stamp}{int((wall - second) * 1e3):03d}Z"

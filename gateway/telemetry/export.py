@@ -1,0 +1,94 @@
+"""Kept exchanges on their way to an OTLP collector: a bounded queue and the thread that empties it."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from backends.contracts import Candidate
+from gateway.telemetry.record import ExchangeRecord
+
+if TYPE_CHECKING:
+    from gateway.telemetry.spans import Otlp
+
+_BATCH = 32  # exchanges per call: small, so that encoding never holds the interpreter for long
+
+
+class Kept(NamedTuple):
+    """An exchange that becomes spans, with its decision's evidence."""
+
+    record: ExchangeRecord
+    candidates: tuple[Candidate, ...]
+
+
+class SpanExporter:
+    """Sends kept exchanges to a collector from a thread of its own.
+
+    A collector that is slow or down fills the queue, and what does not fit is dropped and counted: nothing
+    here ever waits for it but `close`, for `timeout_s` at most. The OpenTelemetry SDK is imported in that
+    thread, so that a gateway without a collector never loads it and one with a collector starts as fast.
+    """
+
+    __slots__ = (
+        "_closing", "_endpoint", "_limit", "_otlp", "_period_s", "_queue", "_resource", "_thread", "_wake",
+        "dropped", "endpoint", "exported",
+    )  # fmt: skip
+
+    def __init__(self, endpoint: str, resource: Mapping[str, str], *, limit: int = 2048, period_s: float = 1.0) -> None:
+        """`endpoint` is the base URL of OTLP/HTTP; `resource` the attributes of this process."""
+        self.endpoint = endpoint
+        self._resource = resource
+        self._limit = limit
+        self._period_s = period_s
+        self._queue: deque[Kept] = deque()
+        self._wake = threading.Event()
+        self._closing = False
+        self._otlp: Otlp | None = None
+        self._thread = threading.Thread(target=self._run, name="headrace-otlp", daemon=True)
+        self.dropped = 0  # exchanges
+        self.exported = 0  # exchanges
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def offer(self, kept: Kept) -> None:
+        """Queue one exchange, or drop it when the queue is full."""
+        if len(self._queue) < self._limit:
+            self._queue.append(kept)
+        else:
+            self.dropped += 1
+
+    def stop(self) -> None:
+        """Let the thread send what is queued and end; does not wait."""
+        self._closing = True
+        self._wake.set()
+
+    def close(self, timeout_s: float = 2.0) -> None:
+        """Stop, and give what is queued `timeout_s` to be sent."""
+        self.stop()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+        if self._otlp is not None and self._thread.is_alive():
+            self._otlp.shutdown()  # wakes the thread from waiting for its next try
+
+    def _run(self) -> None:
+        from gateway.telemetry.spans import Otlp
+
+        self._otlp = otlp = Otlp(self.endpoint, self._resource)
+        while not self._closing:
+            self._wake.wait(self._period_s)
+            self._drain(otlp)
+        self._drain(otlp)
+        otlp.shutdown()
+
+    def _drain(self, otlp: Otlp) -> None:
+        queue = self._queue
+        while queue:
+            batch: Sequence[Kept] = [queue.popleft() for _ in range(min(len(queue), _BATCH))]
+            if otlp.send(batch):
+                self.exported += len(batch)
+            else:
+                self.dropped += len(batch)

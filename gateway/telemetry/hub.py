@@ -1,0 +1,138 @@
+"""The pipeline's one way to tell: a record is started, filled, and finished exactly once."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from backends.contracts import Candidate, Clock, FleetSnapshot
+from gateway.config.model import Telemetry as TelemetryConfig
+from gateway.telemetry.access import AccessLog
+from gateway.telemetry.export import Kept, SpanExporter
+from gateway.telemetry.ids import IdSource, parse_context
+from gateway.telemetry.lines import LineWriter
+from gateway.telemetry.metrics import (
+    ExchangeMetrics,
+    FleetMetrics,
+    ProcessMetrics,
+    Sample,
+    build_registry,
+    render,
+)
+from gateway.telemetry.record import ExchangeRecord
+from gateway.telemetry.sampling import Sampler
+
+_RECENT_LIMIT = 256  # finished exchanges the admin API can show
+
+
+class Telemetry:
+    """Records of exchanges in flight and what becomes of finished ones. Belongs to the event loop.
+
+    `ids` also serves whoever needs random hex; `live` and `recent` serve the admin API.
+    """
+
+    __slots__ = ("_clock", "_exporter", "_lines", "_log", "_metrics", "_registry", "_resource", "_retired", "_sampler",
+                 "generation", "ids", "live", "recent")  # fmt: skip
+
+    def __init__(
+        self,
+        config: TelemetryConfig,
+        *,
+        clock: Clock,
+        ids: IdSource,
+        snapshot: Callable[[], FleetSnapshot],
+        lines: LineWriter,
+        version: str,
+    ) -> None:
+        """`snapshot` gives the fleet at the moment of a scrape; `lines` takes the access log."""
+        self._clock = clock
+        self.ids = ids
+        self._lines = lines
+        self._resource: Mapping[str, str] = {"service.name": "headrace", "service.version": version}
+        self._sampler = Sampler(config.sample_ratio, config.slow_s)
+        self._log = AccessLog(lines.write) if config.access_log else None
+        self._exporter = self._start_exporter(config)
+        self._retired = [0, 0]  # exported and dropped by exporters that were replaced
+        self._metrics = ExchangeMetrics()
+        self.generation = 1  # of the configuration
+        self.live: set[ExchangeRecord] = set()
+        self.recent: deque[ExchangeRecord] = deque(maxlen=_RECENT_LIMIT)
+        samples = (
+            Sample("headrace_exchanges_in_flight", "Exchanges begun and not finished.", lambda: len(self.live)),
+            Sample("headrace_config_generation", "Configurations applied since the start.", lambda: self.generation),
+            Sample(
+                "headrace_traces_exported", "Exchanges sent to the collector.", lambda: self._exports()[0], counts=True
+            ),
+            Sample(
+                "headrace_traces_dropped",
+                "Kept exchanges that never reached it.",
+                lambda: self._exports()[1],
+                counts=True,
+            ),
+            Sample("headrace_log_lines_dropped", "Access log lines lost.", lambda: lines.dropped, counts=True),
+        )
+        self._registry = build_registry((self._metrics, FleetMetrics(snapshot), ProcessMetrics(version, samples)))
+
+    def start(self, request_id: str, traceparent: str | None = None, tracestate: str | None = None) -> ExchangeRecord:
+        """The record of a new exchange. Whoever starts one finishes it, whatever happens."""
+        parent = parse_context(traceparent, tracestate) if traceparent else None
+        record = self._sampler.start(self.ids, request_id, parent, self._clock.monotonic(), self._clock.time())
+        self.live.add(record)
+        return record
+
+    def finish(self, record: ExchangeRecord) -> None:
+        """Close the record: metrics, one log line, and spans when it is kept. A second call does nothing."""
+        if record not in self.live:
+            return
+        self.live.discard(record)
+        if not record.ended:
+            record.ended = self._clock.monotonic()
+        self._metrics.observe(record)
+        if self._log is not None:
+            self._log.exchange(record)
+        self.recent.append(record)
+        if self._exporter is not None and self._sampler.keeps(record):
+            self._exporter.offer(Kept(record, _evidence(record)))
+
+    def scrape(self, accept: str = "") -> tuple[bytes, str]:
+        """Body and content type of `/metrics`, in the format that the `Accept` header prefers."""
+        return render(self._registry, accept)
+
+    def apply(self, config: TelemetryConfig) -> None:
+        """Follow a new configuration. A collector that is no longer named gets what was queued for it."""
+        self.generation += 1
+        self._sampler = Sampler(config.sample_ratio, config.slow_s)
+        self._log = AccessLog(self._lines.write) if config.access_log else None
+        old = self._exporter
+        if (old.endpoint if old else None) == config.otlp_endpoint:
+            return
+        if old is not None:
+            old.stop()
+            self._retired = list(self._exports())
+        self._exporter = self._start_exporter(config)
+
+    def close(self, timeout_s: float = 2.0) -> None:
+        """Send what is queued, for `timeout_s` at most. Blocks: call it off the event loop."""
+        if self._exporter is not None:
+            self._exporter.close(timeout_s)
+
+    def _start_exporter(self, config: TelemetryConfig) -> SpanExporter | None:
+        if not config.otlp_endpoint:
+            return None
+        exporter = SpanExporter(config.otlp_endpoint, self._resource)
+        exporter.start()
+        return exporter
+
+    def _exports(self) -> tuple[int, int]:
+        exported, dropped = self._retired
+        if self._exporter is None:
+            return exported, dropped
+        return exported + self._exporter.exported, dropped + self._exporter.dropped
+
+
+def _evidence(record: ExchangeRecord) -> tuple[Candidate, ...]:
+    """The candidates of the decision. Routing defers building them until somebody wants to know."""
+    decision = record.decision
+    if decision is None:
+        return ()
+    return decision.explain() if decision.explain else decision.candidates
