@@ -1,0 +1,90 @@
+# `make setup` needs Python 3.11 and nothing else; every other target builds on it.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+STAMP := $(VENV)/.installed
+KIT := tests/engine
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo demo-real test lint types contracts pytest engines peers test-engines test-clients \
+  bench bench-quick bench-index bench-contract bench-routing chaos fuzz soak lock clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+setup: $(STAMP) ## .venv with all that demo, tests and benches need
+$(STAMP): requirements/dev.txt pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install --require-hashes -r requirements/dev.txt
+	$(PIP) install --no-deps --no-build-isolation -e .
+	touch $@
+
+demo: setup ## two simulated pools, the gateway, sample traffic; until Ctrl-C
+	$(BIN)/headrace demo
+
+demo-real: setup engines ## the same in front of real vLLM and SGLang on the CPU (about 5 GB)
+	$(BIN)/python -m tests.engine.demo
+
+test: lint types contracts pytest ## what CI runs
+
+lint: setup ## ruff
+	$(BIN)/ruff check .
+
+types: setup ## mypy --strict
+	$(BIN)/mypy
+
+contracts: setup ## which package may import which
+	$(BIN)/lint-imports
+
+pytest: setup ## unit and wire tests
+	$(BIN)/python -m pytest
+
+engines: ## real vLLM and SGLang for the CPU, into $ENGINES_DIR
+	$(KIT)/install-vllm.sh
+	$(KIT)/install-sglang.sh
+	$(KIT)/make-model.py
+
+test-engines: setup engines ## the gateway in front of real engines
+	$(BIN)/python -m pytest -m engine -o timeout=300 tests/engine
+
+test-clients: setup ## agent SDKs against the gateway
+	$(BIN)/python -m pytest -m clients -o timeout=300
+
+peers: ## the gateways that the bench compares with, into $PEERS_DIR
+	tests/bench/install-peers.sh
+
+bench: setup peers ## cost of the gateway beside other gateways (about 6 minutes)
+	$(BIN)/python -m tests.bench.run
+
+bench-quick: setup ## one round of the figures that decide
+	$(BIN)/python -m tests.bench.run --quick
+
+bench-index: setup ## prefix hashing and index
+	$(BIN)/python -m tests.bench.bench_index
+
+bench-contract: setup ## contract filter and adaptation
+	$(BIN)/python -m tests.bench.bench_contract
+
+bench-routing: setup ## routing policies on recorded traffic
+	$(BIN)/python -m tests.bench.bench_routing
+
+chaos: setup ## 10 000 exchanges with every fault mixed in
+	$(BIN)/python -m tests.stress.chaos
+
+fuzz: setup ## malformed requests against the listener
+	$(BIN)/python -m tests.stress.fuzz
+
+soak: setup ## memory stays flat
+	$(BIN)/python -m tests.stress.soak
+
+lock: ## requirements/dev.txt anew, from pyproject.toml
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install --disable-pip-version-check --quiet uv
+	build/lock/bin/uv pip compile pyproject.toml --extra dev --extra precise --python-version 3.11 --universal \
+	  --generate-hashes --no-emit-index-url --no-annotate --no-header --quiet --output-file requirements/dev.txt
+
+clean: ## caches and build output; .venv stays
+	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf tests/bench/bin tests/bench/bodies tests/bench/results
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
