@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import cast
 from urllib.parse import SplitResult, urlsplit
 
+from gateway.config.known import Known
 from gateway.config.model import Config, Listen, Tls
 from gateway.config.problems import PathParts, Problem, nearest, spell
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """Names that plug-ins answer to. An empty collection means: not checked."""
-
-    engines: Collection[str] = ()
-    routing: Collection[str] = ()
 
 
 def check(config: Config, known: Known) -> Iterator[Problem]:

@@ -10,9 +10,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gateway.config.checks import Known, check
+from gateway.config.checks import check
 from gateway.config.document import Document, SyntaxProblem, parse
 from gateway.config.explain import explain
+from gateway.config.known import Known
 from gateway.config.model import Config
 from gateway.config.problems import ConfigError, Problem
 from gateway.config.references import References
@@ -51,7 +52,7 @@ def load(
     The command line goes before the environment (`HEADRACE_ADMIN_TOKEN`, `HEADRACE_STATE_URL`), that before the file.
     """
     path = path.absolute()
-    document = _read(path)
+    document = read(path)
     _override(document.data, overrides, environ)
     references = References(environ, path.parent)
     try:
@@ -81,7 +82,8 @@ def _beside(
             yield problem
 
 
-def _read(path: Path) -> Document:
+def read(path: Path) -> Document:
+    """The file as data, not validated. Raises ConfigError when it is missing or no YAML mapping."""
     try:
         return parse(path.read_text(encoding="utf-8"))
     except SyntaxProblem as error:
