@@ -21,6 +21,7 @@ class Cause(enum.Enum):
     NOT_FOUND = (404, "invalid_request_error", None)
     MODEL_NOT_FOUND = (404, "invalid_request_error", "model_not_found")
     METHOD = (405, "invalid_request_error", "method_not_allowed")
+    REQUEST_TIMEOUT = (408, "invalid_request_error", "request_timeout")
     CONFLICT = (409, "invalid_request_error", None)
     TOO_LARGE = (413, "invalid_request_error", "request_too_large")
     MEDIA_TYPE = (415, "invalid_request_error", "unsupported_media_type")

@@ -1,0 +1,212 @@
+"""The data listener: who answers a path, and answers of the HTTP layer itself in a client's own error form."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPMethod
+from typing import Any
+
+import structlog
+from aiohttp import hdrs, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http_parser import RawRequestMessage
+from aiohttp.streams import StreamReader
+
+from gateway.config.model import Cors
+from gateway.errors import Cause, GatewayError
+
+log = structlog.get_logger("headrace.edge")
+
+Handler = Callable[[web.BaseRequest, str], Awaitable[web.StreamResponse]]
+
+# One of these twice is an attempt to be read differently by two parties.
+_SINGLE = (hdrs.AUTHORIZATION, "X-Api-Key", hdrs.CONTENT_TYPE, hdrs.CONTENT_ENCODING)
+_ALLOWED_HEADERS = "authorization, x-api-key, content-type, anthropic-version, anthropic-beta, traceparent, tracestate"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Handlers of one path by method. `dialect` names the form of its errors."""
+
+    methods: Mapping[str, Handler]
+    dialect: str = "chat"
+
+
+class Routes:
+    """Exact paths, and paths that end in one variable segment (`/v1/models/{id}`, which may hold slashes)."""
+
+    __slots__ = ("_exact", "_prefixes")
+
+    def __init__(self) -> None:
+        self._exact: dict[str, Route] = {}
+        self._prefixes: list[tuple[str, Route]] = []
+
+    def add(self, path: str, route: Route) -> None:
+        """Register a path; one that ends in "/" takes the rest as a variable."""
+        if path.endswith("/") and path != "/":
+            self._prefixes.append((path, route))
+            self._prefixes.sort(key=lambda entry: -len(entry[0]))
+        else:
+            self._exact[path] = route
+
+    def find(self, path: str) -> tuple[Route, str] | None:
+        """The route of a path and its variable ("" for an exact path)."""
+        route = self._exact.get(path)
+        if route is not None:
+            return route, ""
+        if path.endswith("/") and (route := self._exact.get(path.rstrip("/") or "/")) is not None:
+            return route, ""
+        for prefix, candidate in self._prefixes:
+            if path.startswith(prefix) and len(path) > len(prefix):
+                return candidate, path[len(prefix) :].rstrip("/")
+        return None
+
+
+ErrorWriter = Callable[[GatewayError, str, str], web.Response]
+
+
+class EdgeProtocol(web.RequestHandler):
+    """aiohttp's connection handler, with errors below HTTP in our form and silence limited in time."""
+
+    __slots__ = ("_edge", "_patience", "served")
+
+    def __init__(self, edge: EdgeServer, **options: Any) -> None:
+        super().__init__(edge, **options)
+        self._edge = edge
+        self._patience: asyncio.TimerHandle | None = None
+        self.served = False  # a request head has arrived on this connection
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start the clock for the first request head."""
+        super().connection_made(transport)
+        self._patience = asyncio.get_running_loop().call_later(self._edge.head_timeout_s, self._still_silent)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Stop the clock."""
+        if self._patience is not None:
+            self._patience.cancel()
+        super().connection_lost(exc)
+
+    def _still_silent(self) -> None:
+        if not self.served:
+            self.force_close()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,  # noqa: ARG002 - it was never parsed
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer bytes that are no request, and bugs."""
+        if status >= 500:
+            log.error("handler failed", error=repr(exc))
+            error = GatewayError(Cause.INTERNAL, "internal error")
+        else:
+            first = (message or str(exc) or "bad request").strip().splitlines()[0][:160]
+            large = "too large" in first.lower() or "too long" in first.lower() or "Got more than" in first
+            cause = Cause.HEADERS_TOO_LARGE if large else Cause.BAD_REQUEST
+            error = GatewayError(cause, "a header or the request line is too large" if large else f"bad HTTP: {first}")
+        response = self._edge.write_error(error, "chat", "")
+        response.force_close()
+        return response
+
+
+class EdgeServer(web.Server):
+    """aiohttp's low-level server over a table of routes."""
+
+    def __init__(
+        self,
+        routes: Routes,
+        write_error: ErrorWriter,
+        *,
+        cors: Callable[[], Cors],
+        head_timeout_s: float,
+        body_cap: int,
+    ) -> None:
+        super().__init__(
+            self._answer,
+            request_factory=self._request,
+            handler_cancellation=True,
+            access_log=None,
+            auto_decompress=False,
+            keepalive_timeout=75.0,
+            tcp_keepalive=True,
+            read_bufsize=256 * 1024,
+            lingering_time=2.0,
+        )
+        self._routes = routes
+        self._cors = cors
+        self._body_cap = body_cap
+        self.write_error = write_error
+        self.head_timeout_s = head_timeout_s
+
+    def __call__(self) -> EdgeProtocol:
+        """A protocol for one new connection."""
+        return EdgeProtocol(self, loop=self._loop, **self._kwargs)
+
+    def _request(
+        self,
+        message: RawRequestMessage,
+        payload: StreamReader,
+        protocol: web.RequestHandler,
+        writer: AbstractStreamWriter,
+        task: asyncio.Task[None],
+    ) -> web.BaseRequest:
+        if isinstance(protocol, EdgeProtocol):
+            protocol.served = True
+        return web.BaseRequest(message, payload, protocol, writer, task, self._loop, client_max_size=self._body_cap)
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        found = self._routes.find(request.path)
+        dialect = found[0].dialect if found else ("messages" if request.path.startswith("/v1/messages") else "chat")
+        try:
+            for name in _SINGLE:
+                if len(request.headers.getall(name, ())) > 1:
+                    raise GatewayError(Cause.BAD_REQUEST, f"the header {name.lower()} is given twice")
+            if request.method == HTTPMethod.OPTIONS:
+                return self._preflight(request, found[0] if found else None)
+            if found is None:
+                raise GatewayError(Cause.NOT_FOUND, f"no such path: {request.path[:100]}")
+            route, variable = found
+            handler = route.methods.get("GET" if request.method == HTTPMethod.HEAD else request.method)
+            if handler is None:
+                allow = ", ".join(sorted(route.methods))
+                raise GatewayError(
+                    Cause.METHOD, f"{request.path[:100]} takes {allow}", headers=((hdrs.ALLOW, allow),)
+                )
+            if request.headers.get(hdrs.EXPECT, "").lower() == "100-continue":
+                await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            response = await handler(request, variable)
+        except GatewayError as error:
+            response = self.write_error(error, dialect, request.headers.get("X-Request-Id", ""))
+        self._share(request, response)
+        return response
+
+    def _preflight(self, request: web.BaseRequest, route: Route | None) -> web.Response:
+        methods = ", ".join(sorted(route.methods)) if route else "GET, POST"
+        response = web.Response(status=204, headers={hdrs.ALLOW: f"{methods}, OPTIONS"})
+        if self._share(request, response):
+            response.headers[hdrs.ACCESS_CONTROL_ALLOW_METHODS] = methods
+            response.headers[hdrs.ACCESS_CONTROL_ALLOW_HEADERS] = _ALLOWED_HEADERS
+            response.headers[hdrs.ACCESS_CONTROL_MAX_AGE] = str(self._cors().max_age_s)
+        return response
+
+    def _share(self, request: web.BaseRequest, response: web.StreamResponse) -> bool:
+        """Let a browser of an allowed origin read the answer."""
+        origins = self._cors().origins
+        if not origins or response.prepared:
+            return False
+        allowed = allowed_origin(request, origins)
+        if allowed:
+            response.headers[hdrs.ACCESS_CONTROL_ALLOW_ORIGIN] = allowed
+            response.headers[hdrs.VARY] = hdrs.ORIGIN
+        return bool(allowed)
+
+
+def allowed_origin(request: web.BaseRequest, origins: tuple[str, ...]) -> str:
+    """The value of access-control-allow-origin for this request, "" when its origin is not allowed."""
+    origin = request.headers.get(hdrs.ORIGIN, "")
+    return origin if origin and ("*" in origins or origin in origins) else ""
