@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,11 +18,12 @@ import msgspec
 from tests.bench import machine
 from tests.bench.peers import ENGINE_PORTS, HERE, KEY, RESULTS, SINK_PORT, Candidate
 from tests.bench.workloads import CHUNKS, WORKLOADS, Workload, write_bodies
+from tests.support.processes import running
 
 BIN, BODIES, SOURCES = HERE / "bin", HERE / "bodies", HERE / "src"
 GATEWAY_CORES, LOAD_CORES = {0}, {1}
 PROOF = b"byte for byte"  # in every answer of the mock
-PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+GRACE_S = 3.0  # then a router that drains is killed
 
 
 class BenchError(Exception):
@@ -94,9 +93,10 @@ def build() -> None:
 def engines() -> Iterator[int]:
     """The mock engines and a trace collector; yields the process id of the engines."""
     with ExitStack() as stack:
+        sink = [sys.executable, "-m", "tests.bench.sink", str(SINK_PORT)]
         ports = [argument for port in ENGINE_PORTS for argument in ("-p", str(port))]
-        mock = stack.enter_context(_running([str(BIN / "mock"), *ports], "mock"))
-        stack.enter_context(_running([sys.executable, "-m", "tests.bench.sink", str(SINK_PORT)], "sink"))
+        mock = stack.enter_context(running([str(BIN / "mock"), *ports], _log_of("mock"), grace_s=GRACE_S))
+        stack.enter_context(running(sink, _log_of("sink"), grace_s=GRACE_S))
         time.sleep(0.3)
         if mock.poll() is not None:
             raise BenchError(f"the mock engines did not start: are ports {ENGINE_PORTS} free?")
@@ -112,7 +112,8 @@ def started(candidate: Candidate) -> Iterator[tuple[int, Start]]:
     with ExitStack() as stack:
         begun = time.monotonic()
         with machine.cores(GATEWAY_CORES):
-            process = stack.enter_context(_running(list(candidate.argv), candidate.name, candidate))
+            log, env = _log_of(candidate.name), candidate.env
+            process = stack.enter_context(running(candidate.argv, log, env=env, grace_s=GRACE_S))
         _wait_for_answer(candidate, process, begun)
         seconds = time.monotonic() - begun
         yield process.pid, Start(round(seconds, 3), machine.memory_mb(machine.tree(process.pid))[0])
@@ -187,30 +188,3 @@ def _wait_for_answer(candidate: Candidate, process: subprocess.Popen[bytes], beg
 
 def _log_of(name: str) -> Path:
     return RESULTS / f"{name}.log"
-
-
-@contextmanager
-def _running(argv: list[str], name: str, candidate: Candidate | None = None) -> Iterator[subprocess.Popen[bytes]]:
-    """A process in its own session with its output in a file; its whole group is gone afterwards."""
-    env = {key: value for key, value in os.environ.items() if key.lower() not in PROXY_VARIABLES}
-    if candidate is not None:
-        env |= candidate.env
-    with _log_of(name).open("wb") as log:
-        process = subprocess.Popen(
-            argv, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-        )
-        try:
-            yield process
-        finally:
-            _end(process)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    with suppress(subprocess.TimeoutExpired):  # a router that drains: the kill below ends it
-        process.wait(3)
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-    process.wait(5)

@@ -30,7 +30,6 @@ class Candidate:
     name: str
     argv: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
-    cwd: Path | None = None
     port: int = PORT
     start_limit_s: float = 40.0
     warm_s: float = 0.7
