@@ -60,12 +60,16 @@ def load(
     except ValidationError as error:
         fields = tuple(explain(error))
         problems = (*document.repeated, *fields, *_beside(fields, document, references, known))
-        raise ConfigError(path.name, _placed(problems, document)) from None
+        raise ConfigError(path.name, _placed(problems, document), _files(path, references)) from None
     found = _placed((*document.repeated, *check(config, known)), document)
     faults = tuple(problem for problem in found if not problem.warning)
     if faults:
-        raise ConfigError(path.name, faults)
-    return Loaded(config, frozenset({path, *references.files}), found)
+        raise ConfigError(path.name, faults, _files(path, references))
+    return Loaded(config, _files(path, references), found)
+
+
+def _files(path: Path, references: References) -> frozenset[Path]:
+    return frozenset({path, *references.files})
 
 
 def _beside(
@@ -92,7 +96,7 @@ def read(path: Path) -> Document:
         problem = Problem((), f"cannot read the file: {error.strerror}")
     except UnicodeDecodeError:
         problem = Problem((), "the file is not UTF-8")
-    raise ConfigError(path.name, (problem,))
+    raise ConfigError(path.name, (problem,), frozenset({path}))
 
 
 def _override(data: dict[str, Any], overrides: Overrides, environ: Mapping[str, str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 PathParts = tuple[str | int, ...]
 
@@ -40,12 +41,16 @@ class Problem:
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used. `problems` holds every fault found, not only the first."""
+    """The configuration cannot be used. `problems` holds every fault found, not only the first.
 
-    def __init__(self, source: str, problems: tuple[Problem, ...]) -> None:
+    `files` are those that were read or missed: a change of one of them may mend it.
+    """
+
+    def __init__(self, source: str, problems: tuple[Problem, ...], files: frozenset[Path] = frozenset()) -> None:
         super().__init__(source, problems)
         self.source = source
         self.problems = problems
+        self.files = files
 
     def __str__(self) -> str:
         return "\n".join(f"{self.source}: {problem}" for problem in self.problems)
