@@ -1,0 +1,109 @@
+"""Engine answers in Chat, one level at a time: fields as the engine's own bytes, and the usage record."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from gateway.dialects.base import Usage
+
+Fields = dict[str, Raw]
+_fields = msgspec.json.Decoder(dict[str, Raw])
+_list = msgspec.json.Decoder(list[dict[str, Raw]])
+
+
+def repaired(data: bytes) -> bytes:
+    """`data` with lone surrogate escapes made readable, so that the strict decoder takes it.
+
+    Raises ValueError when it is no JSON at all.
+    """
+    value = json.loads(data)
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def decode_fields(data: bytes | Raw) -> Fields | None:
+    """The top level of a JSON object; None when it is none."""
+    try:
+        return _fields.decode(data)
+    except (msgspec.ValidationError, msgspec.DecodeError):
+        return None
+
+
+def fields_of(value: Raw | None) -> Fields:
+    """The fields of a nested object; {} for null or nothing."""
+    if value is None or bytes(value) == b"null":
+        return {}
+    return _fields.decode(value)
+
+
+def list_of_fields(value: Raw) -> list[Fields]:
+    """The objects of a list; [] for null."""
+    return [] if bytes(value) == b"null" else _list.decode(value)
+
+
+class _PromptDetails(msgspec.Struct):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    created_cache_tokens: int | None = None
+
+
+class _CompletionDetails(msgspec.Struct):
+    reasoning_tokens: int | None = None
+
+
+class EngineUsage(msgspec.Struct):
+    """`usage` as the engines write it."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: _PromptDetails | None = None
+    completion_tokens_details: _CompletionDetails | None = None
+    reasoning_tokens: int | None = None
+
+
+_usage = msgspec.json.Decoder(EngineUsage)
+
+
+def canonical_usage(given: EngineUsage) -> Usage:
+    """Canonical counts: cached within prompt, reasoning within completion, whatever the engine says."""
+    prompt, completion = given.prompt_tokens or 0, given.completion_tokens or 0
+    details = given.prompt_tokens_details or _PromptDetails()
+    written = details.cache_write_tokens if details.cache_write_tokens is not None else details.created_cache_tokens
+    output = given.completion_tokens_details or _CompletionDetails()
+    reasoning = output.reasoning_tokens if output.reasoning_tokens is not None else given.reasoning_tokens or 0
+    cached = None if details.cached_tokens is None else min(details.cached_tokens, prompt)
+    if written is not None:
+        written = min(written, prompt - (cached or 0))
+    return Usage(prompt, completion, cached, written, min(reasoning, completion))
+
+
+def read_usage(value: Raw) -> Usage:
+    """Read an engine's `usage`."""
+    return canonical_usage(_usage.decode(value))
+
+
+def openai_usage(usage: Usage) -> dict[str, Any]:
+    """`usage` of Chat and Completions. What the engine did not say is left out."""
+    record: dict[str, Any] = {
+        "prompt_tokens": usage.prompt,
+        "completion_tokens": usage.completion,
+        "total_tokens": usage.prompt + usage.completion,
+    }
+    details = {"cached_tokens": usage.cached, "cache_write_tokens": usage.cache_write}
+    given = {key: value for key, value in details.items() if value is not None}
+    if given:
+        record["prompt_tokens_details"] = given
+    record["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning}
+    return record
+
+
+def merged_usage(usage: Usage, given: Raw) -> Raw:
+    """The engine's `usage` with our counts written over its own; what we do not know stays."""
+    merged = msgspec.json.decode(given)
+    for key, value in openai_usage(usage).items():
+        old = merged.get(key)
+        merged[key] = old | value if isinstance(old, dict) else value
+    return Raw(msgspec.json.encode(merged))

@@ -1,0 +1,311 @@
+"""Chat to Chat and Completions to Completions without translation: the engine's bytes go on as they are.
+
+A chunk is looked at with a few byte comparisons. Engines write the same head (`data: {"id":…,"choices":[{`) and the
+same tail (`"finish_reason":null…`) around every delta of a stream; both are learned from the first delta, and an event
+between them is plain: nothing in it concerns the gateway. Keys of JSON cannot hide inside its strings, because quotes
+are escaped there. Every other event is decoded one level at a time and put back together from the engine's own bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+from msgspec import Raw
+
+from backends.contracts import EngineFailure
+from gateway.dialects import openai_errors
+from gateway.dialects.base import Usage
+from gateway.dialects.chunk import Fields, decode_fields, fields_of, list_of_fields, merged_usage, read_usage
+from gateway.dialects.events import ToolArgs, ToolOpen
+from gateway.dialects.failures import aborted, foreign, truncated
+from gateway.dialects.ids import Ids
+from gateway.dialects.sse import DONE, Frames, frame, payload
+from gateway.dialects.toolcalls import Fragment, ToolCalls
+from gateway.errors import GatewayError
+
+_CHOICES = b'"choices":[{'
+_UNFINISHED = b'"finish_reason":null'
+_NULL = Raw(b"null")
+EMPTY = (b"", b"null", b'""', b"[]")
+_fragments = msgspec.json.Decoder(list[Fragment])
+_text = msgspec.json.Decoder(str)
+_encode = msgspec.json.encode
+STOPS = {"stop": "end", "length": "length", "tool_calls": "tool", "function_call": "tool", "content_filter": "filter"}
+
+
+def raw(value: object) -> Raw:
+    """`value` as the bytes of its JSON."""
+    return Raw(_encode(value))
+
+
+class _Choice:
+    """What was seen of one choice of the stream."""
+
+    __slots__ = ("calls", "finished", "role_sent")
+
+    def __init__(self, calls: ToolCalls) -> None:
+        self.calls = calls
+        self.finished = False
+        self.role_sent = False
+
+
+class PassThrough:
+    """The transcoder of a stream that needs no translation.
+
+    `ids.answer` replaces an engine id that lacks `prefix`; `model` is what the client sent and sees echoed. The
+    first events are held until something semantic comes, so that another attempt can still take over unseen.
+    """
+
+    def __init__(
+        self,
+        ids: Ids,
+        *,
+        model: str,
+        chat: bool,
+        choices: int | None,
+        include_usage: bool,
+        tools: bool,
+        rename_reasoning: bool,
+        frame_failure: Callable[[bytes], EngineFailure | None],
+    ) -> None:
+        self.failure: EngineFailure | None = None
+        self.started = False
+        self.finished = False
+        self.abort_engine = False
+        self.usage: Usage | None = None
+        self.finish: str | None = None
+        self._ids = ids
+        self._model = raw(model)
+        self._chat = chat
+        self._expected = choices  # None: as many as the engine names (Completions with several prompts)
+        self._include_usage = include_usage
+        self._tools = tools
+        self._rename = rename_reasoning and chat
+        self._frame_failure = frame_failure
+        self._frames = Frames()
+        self._choices: dict[int, _Choice] = {}
+        self._identity: dict[str, Raw] = {}  # id, created and model of every chunk of this stream
+        self._head = self._new_head = self._tail = b""
+        self._held: list[bytes] = []  # events before the first semantic one
+        self._closing: Fields | None = None  # the usage chunk, which goes last
+        self._done = False
+
+    def feed(self, data: bytes) -> bytes:
+        """See `Transcoder.feed`. A chunk that is one plain event costs a few comparisons."""
+        head = self._head
+        if (
+            head
+            and data.startswith(head)
+            and data.endswith(self._tail)
+            and not self._frames.pending
+            and data.find(b"\n", len(head)) == len(data) - 2
+            and self._plain(data)
+        ):
+            return self._renamed(data)
+        return self._slowly(data)
+
+    def eof(self) -> bytes:
+        """See `Transcoder.eof`."""
+        if self.failure is not None or self._done:
+            return b""
+        only_counts = not self._choices and self.usage is not None  # an answer without choices, e.g. max_tokens 0
+        if not self.finished and not only_counts:
+            self.failure = truncated()
+            return b""
+        return self._close()
+
+    def fail(self, error: GatewayError) -> bytes:
+        """See `Transcoder.fail`: an error frame, then the end."""
+        return frame(openai_errors.body(error)) + DONE
+
+    def keepalive(self) -> bytes:
+        """A comment; every client skips it."""
+        return b": ping\n\n"
+
+    def _plain(self, data: bytes) -> bool:
+        """Whether an event between the known head and tail needs no look inside."""
+        return data.find(b"\\ud", len(self._head)) < 0 and not (self._tools and b'"tool_calls":[' in data)
+
+    def _renamed(self, data: bytes) -> bytes:
+        if self._head is not self._new_head:
+            data = self._new_head + data[len(self._head) :]
+        if self._rename:
+            data = data.replace(b'"reasoning":', b'"reasoning_content":', 1)
+        return data
+
+    def _slowly(self, data: bytes) -> bytes:
+        out: list[bytes] = []
+        for block in self._frames.feed(data):
+            if self.failure is not None or self._done:
+                break
+            out.append(self._block(block))
+        joined = b"".join(out)
+        if self.started:
+            if self._held:
+                joined = b"".join(self._held) + joined
+                self._held.clear()
+            return joined
+        if joined:
+            self._held.append(joined)
+        return b""
+
+    def _block(self, block: bytes) -> bytes:
+        head = self._head
+        if head and block.startswith(head) and b"\n" not in block:
+            event = block + b"\n\n"
+            if event.endswith(self._tail) and self._plain(event):
+                return self._renamed(event)
+        data = payload(block)
+        if not data:
+            return b""
+        if data == b"[DONE]":
+            return self._close() if self.finished else b""
+        return self._event(data, block)
+
+    def _event(self, data: bytes, block: bytes) -> bytes:
+        chunk = decode_fields(data)
+        if chunk is None or "choices" not in chunk:
+            self.failure = self._frame_failure(data) or foreign()
+            return b""
+        self._identify(chunk)
+        self._take_usage(chunk)
+        choices = list_of_fields(chunk["choices"])
+        if not choices:
+            if "usage" in chunk and self.usage is not None:
+                self._closing = chunk
+                return b""
+            return frame(_encode(chunk))
+        before: list[bytes] = []
+        kept = [choice for choice in choices if self._choice(choice, chunk, before)]
+        if self.failure is not None:
+            return b"".join(before)
+        if kept:
+            chunk["choices"] = raw(kept)
+            before.append(frame(_encode(chunk)))
+            self._learn(block)
+        return b"".join(before)
+
+    def _identify(self, chunk: Fields) -> None:
+        """One id, one `created`, one model in all chunks; the model is the one the client named."""
+        if not self._identity:
+            prefix = b'"chatcmpl-' if self._chat else b'"cmpl-'
+            given = bytes(chunk.get("id", _NULL))
+            self._identity = {
+                "id": chunk["id"] if given.startswith(prefix) else raw(self._ids.answer),
+                "created": chunk["created"] if bytes(chunk.get("created", b"")).isdigit() else raw(self._ids.created),
+                "model": self._model,
+            }
+        chunk.update(self._identity)
+
+    def _take_usage(self, chunk: Fields) -> None:
+        """Counts are cumulative and belong on the last chunk only."""
+        given = chunk.get("usage")
+        if given is None or bytes(given) == b"null":
+            return
+        self.usage = read_usage(given)
+        chunk["usage"] = merged_usage(self.usage, given)
+        if bytes(chunk["choices"]) == b"[]":
+            return
+        self._closing = {**chunk, "choices": Raw(b"[]")}
+        if self._include_usage:
+            chunk["usage"] = _NULL
+        else:
+            del chunk["usage"]
+
+    def _choice(self, choice: Fields, chunk: Fields, before: list[bytes]) -> bool:
+        """Look into one choice of a chunk; False leaves it out of the event."""
+        index = int(bytes(choice.get("index", b"0")) or 0)
+        state = self._choices.get(index)
+        if state is None:
+            state = self._choices[index] = _Choice(ToolCalls(index, self._ids.call))
+        delta = fields_of(choice.get("delta")) if self._chat else {}
+        semantic = self._delta(delta, state) if self._chat else bytes(choice.get("text", b"")) not in EMPTY
+        reason = bytes(choice.get("finish_reason", b"null"))
+        if reason != b"null":
+            before += self._finish(choice, state, chunk, _text.decode(reason))
+            semantic = True
+        self.started = self.started or semantic
+        if self._chat:
+            if not state.role_sent:
+                delta = {"role": raw("assistant")} | delta
+                state.role_sent = True
+            elif not semantic and not delta.keys() - {"role", "content", "tool_calls", "reasoning_content"}:
+                return False
+            choice["delta"] = raw(delta)
+        return True
+
+    def _delta(self, delta: Fields, state: _Choice) -> bool:
+        """Normalise a Chat delta; whether it says anything."""
+        if "reasoning" in delta:
+            spelled = delta.pop("reasoning")
+            if bytes(delta.get("reasoning_content", b"")) in EMPTY:
+                delta["reasoning_content"] = spelled
+            self._rename = True
+        if "role" in delta and bytes(delta["role"]) in EMPTY:
+            del delta["role"]
+        elif state.role_sent:
+            delta.pop("role", None)
+        calls = delta.pop("tool_calls", _NULL)
+        if bytes(calls) not in EMPTY:
+            events = [event for fragment in _fragments.decode(calls) for event in state.calls.feed(fragment)]
+            if events:
+                delta["tool_calls"] = raw(tool_deltas(events))
+        said = ("content", "reasoning_content", "tool_calls", "refusal", "audio")
+        return any(bytes(delta.get(key, b"")) not in EMPTY for key in said)
+
+    def _finish(self, choice: Fields, state: _Choice, chunk: Fields, reason: str) -> list[bytes]:
+        """Close a choice: late tool calls first, and a reason that agrees with them."""
+        if reason == "abort":
+            self.failure = aborted()
+            return []
+        late: list[bytes] = []
+        events = state.calls.finish(whole=reason != "length")
+        if events:
+            extra = {**choice, "finish_reason": _NULL, "delta": raw({"tool_calls": tool_deltas(events)})}
+            late.append(frame(_encode({**chunk, "choices": raw([extra])})))
+        if self._chat and reason in {"stop", "tool_calls"}:
+            reason = "tool_calls" if state.calls.opened else "stop"
+            choice["finish_reason"] = raw(reason)
+        state.finished = True
+        if self.finish is None or bytes(choice.get("index", b"0")) == b"0":
+            self.finish = STOPS.get(reason, "end")
+        seen = len(self._choices) >= (self._expected or 1)
+        self.finished = seen and all(other.finished for other in self._choices.values())
+        return late
+
+    def _learn(self, block: bytes) -> None:
+        """Remember head and tail of a compact event, once every choice was seen and has its role."""
+        if self._head or not self.started or self._expected is None or len(self._choices) < self._expected:
+            return
+        start, end = block.find(_CHOICES), block.rfind(_UNFINISHED)
+        if start < 0 or end < 0 or b"\n" in block or not block.startswith(b'data: {"id":"'):
+            return
+        head = block[: start + len(_CHOICES)]
+        fields = decode_fields(head[6:] + b"}]}")
+        if fields is None or fields.keys() - {"id", "object", "created", "model", "choices"}:
+            return
+        ours = {**fields, **self._identity}
+        ours.pop("choices")
+        new_head = b"data: " + _encode(ours)[:-1] + b"," + _CHOICES
+        self._tail = block[end:] + b"\n\n"
+        self._head = head
+        self._new_head = head if head == new_head else new_head
+
+    def _close(self) -> bytes:
+        self._done = True
+        if self._include_usage and self._closing is not None:
+            return frame(_encode(self._closing)) + DONE
+        return DONE
+
+
+def tool_deltas(events: list[ToolOpen | ToolArgs]) -> list[dict[str, object]]:
+    """Chat's `delta.tool_calls` for these events: id, type and name once, then only arguments."""
+    deltas: list[dict[str, object]] = []
+    for event in events:
+        if isinstance(event, ToolOpen):
+            function = {"name": event.name, "arguments": ""}
+            deltas.append({"index": event.index, "id": event.id, "type": "function", "function": function})
+        else:
+            deltas.append({"index": event.index, "function": {"arguments": event.fragment}})
+    return deltas

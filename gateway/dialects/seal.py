@@ -1,0 +1,76 @@
+"""Reasoning that leaves the gateway so that the client can bring it back: sealed, tenant-bound, rotatable.
+
+Form: `gw1.` key id `.` base64url(nonce | ciphertext). Plain text: zlib(JSON [model, reasoning]). The tenant is
+authenticated but not contained. Whatever cannot be opened is foreign and dropped, never an error.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+_PREFIX = "gw1."
+_NONCE = 12
+MAX_BLOB = 256 * 1024  # characters; longer reasoning is not sealed
+MAX_TEXT = 4 * 1024 * 1024  # bytes after inflation
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Sealing keys by id. `current` seals; all open."""
+
+    current: str
+    by_id: Mapping[str, bytes]  # 32 bytes each
+
+    @classmethod
+    def of_secret(cls, *secrets: str) -> Keys:
+        """Derive keys from secrets of any length, the current one first; the id is a fingerprint."""
+        keys = [hashlib.scrypt(s.encode(), salt=b"headrace reasoning seal", n=2**12, r=8, p=1, dklen=32) for s in secrets]
+        by_id = {hashlib.sha256(key).hexdigest()[:8]: key for key in keys}
+        return cls(next(iter(by_id)), by_id)
+
+
+class Seal:
+    """Seals and opens the reasoning of one tenant."""
+
+    __slots__ = ("_ciphers", "_current", "_nonce", "_tenant")
+
+    def __init__(self, keys: Keys, tenant: str, nonce: Callable[[int], bytes]) -> None:
+        """`nonce(n)` gives n unpredictable bytes: `secrets.token_bytes` outside tests."""
+        self._ciphers = {key_id: AESGCM(key) for key_id, key in keys.by_id.items()}
+        self._current = keys.current
+        self._tenant = tenant.encode()
+        self._nonce = nonce
+
+    def close(self, reasoning: str, model: str) -> str:
+        """Seal `reasoning` of an answer of `model`; "" when it would be longer than `MAX_BLOB`."""
+        plain = zlib.compress(json.dumps([model, reasoning]).encode(), 1)
+        nonce = self._nonce(_NONCE)
+        sealed = nonce + self._ciphers[self._current].encrypt(nonce, plain, self._tenant)
+        blob = f"{_PREFIX}{self._current}.{base64.urlsafe_b64encode(sealed).decode().rstrip('=')}"
+        return blob if len(blob) <= MAX_BLOB else ""
+
+    def open(self, blob: str, model: str) -> str | None:
+        """The reasoning in `blob`; None when it is foreign, another tenant's, another model's, or damaged."""
+        if not blob.startswith(_PREFIX) or len(blob) > MAX_BLOB:
+            return None
+        key_id, _, text = blob.removeprefix(_PREFIX).partition(".")
+        cipher = self._ciphers.get(key_id)
+        if cipher is None:
+            return None
+        try:
+            sealed = base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
+            plain = cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], self._tenant)
+            inflated = zlib.decompressobj().decompress(plain, MAX_TEXT)
+            sealed_model, reasoning = json.loads(inflated)
+        except (InvalidTag, ValueError, binascii.Error, zlib.error):
+            return None
+        return str(reasoning) if sealed_model == model else None
