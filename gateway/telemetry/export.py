@@ -23,6 +23,22 @@ class Kept(NamedTuple):
     candidates: tuple[Candidate, ...]
 
 
+class ExportCounts:
+    """What became of kept exchanges, over all exporters a process has had."""
+
+    __slots__ = ("exported", "failed", "refused")
+
+    def __init__(self) -> None:
+        self.exported = 0
+        self.failed = 0  # the collector did not take them
+        self.refused = 0  # the queue was full
+
+    @property
+    def dropped(self) -> int:
+        """Exchanges that no collector has."""
+        return self.failed + self.refused
+
+
 class SpanExporter:
     """Sends kept exchanges to a collector from a thread of its own.
 
@@ -32,14 +48,23 @@ class SpanExporter:
     """
 
     __slots__ = (
-        "_closing", "_endpoint", "_limit", "_otlp", "_period_s", "_queue", "_resource", "_thread", "_wake",
-        "dropped", "endpoint", "exported",
+        "_closing", "_counts", "_limit", "_otlp", "_period_s", "_queue", "_resource", "_thread", "_wake",
+        "endpoint",
     )  # fmt: skip
 
-    def __init__(self, endpoint: str, resource: Mapping[str, str], *, limit: int = 2048, period_s: float = 1.0) -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        resource: Mapping[str, str],
+        counts: ExportCounts,
+        *,
+        limit: int = 2048,
+        period_s: float = 1.0,
+    ) -> None:
         """`endpoint` is the base URL of OTLP/HTTP; `resource` the attributes of this process."""
         self.endpoint = endpoint
         self._resource = resource
+        self._counts = counts
         self._limit = limit
         self._period_s = period_s
         self._queue: deque[Kept] = deque()
@@ -47,8 +72,6 @@ class SpanExporter:
         self._closing = False
         self._otlp: Otlp | None = None
         self._thread = threading.Thread(target=self._run, name="headrace-otlp", daemon=True)
-        self.dropped = 0  # exchanges
-        self.exported = 0  # exchanges
 
     def start(self) -> None:
         """Start the thread."""
@@ -59,7 +82,7 @@ class SpanExporter:
         if len(self._queue) < self._limit:
             self._queue.append(kept)
         else:
-            self.dropped += 1
+            self._counts.refused += 1
 
     def stop(self) -> None:
         """Let the thread send what is queued and end; does not wait."""
@@ -89,6 +112,6 @@ class SpanExporter:
         while queue:
             batch: Sequence[Kept] = [queue.popleft() for _ in range(min(len(queue), _BATCH))]
             if otlp.send(batch):
-                self.exported += len(batch)
+                self._counts.exported += len(batch)
             else:
-                self.dropped += len(batch)
+                self._counts.failed += len(batch)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from backends.contracts import Candidate, Clock, FleetSnapshot
 from gateway.config.model import Telemetry as TelemetryConfig
 from gateway.telemetry.access import AccessLog
-from gateway.telemetry.export import Kept, SpanExporter
+from gateway.telemetry.export import ExportCounts, Kept, SpanExporter
 from gateway.telemetry.ids import IdSource, parse_context
 from gateway.telemetry.lines import LineWriter
 from gateway.telemetry.metrics import (
@@ -31,7 +31,7 @@ class Telemetry:
     `ids` also serves whoever needs random hex; `live` and `recent` serve the admin API.
     """
 
-    __slots__ = ("_clock", "_exporter", "_lines", "_log", "_metrics", "_registry", "_resource", "_retired", "_sampler",
+    __slots__ = ("_clock", "_exporter", "_exports", "_lines", "_log", "_metrics", "_registry", "_resource", "_sampler",
                  "generation", "ids", "live", "recent")  # fmt: skip
 
     def __init__(
@@ -51,27 +51,19 @@ class Telemetry:
         self._resource: Mapping[str, str] = {"service.name": "headrace", "service.version": version}
         self._sampler = Sampler(config.sample_ratio, config.slow_s)
         self._log = AccessLog(lines.write) if config.access_log else None
-        self._exporter = self._start_exporter(config)
-        self._retired = [0, 0]  # exported and dropped by exporters that were replaced
+        self._exports = ExportCounts()
+        self._exporter = self._new_exporter(config)
         self._metrics = ExchangeMetrics()
         self.generation = 1  # of the configuration
         self.live: set[ExchangeRecord] = set()
         self.recent: deque[ExchangeRecord] = deque(maxlen=_RECENT_LIMIT)
-        samples = (
-            Sample("headrace_exchanges_in_flight", "Exchanges begun and not finished.", lambda: len(self.live)),
-            Sample("headrace_config_generation", "Configurations applied since the start.", lambda: self.generation),
-            Sample(
-                "headrace_traces_exported", "Exchanges sent to the collector.", lambda: self._exports()[0], counts=True
-            ),
-            Sample(
-                "headrace_traces_dropped",
-                "Kept exchanges that never reached it.",
-                lambda: self._exports()[1],
-                counts=True,
-            ),
-            Sample("headrace_log_lines_dropped", "Access log lines lost.", lambda: lines.dropped, counts=True),
-        )
-        self._registry = build_registry((self._metrics, FleetMetrics(snapshot), ProcessMetrics(version, samples)))
+        process = ProcessMetrics(version, self._samples())
+        self._registry = build_registry((self._metrics, FleetMetrics(snapshot), process))
+
+    def open(self) -> None:
+        """Start sending spans, when a collector is configured."""
+        if self._exporter is not None:
+            self._exporter.start()
 
     def start(self, request_id: str, traceparent: str | None = None, tracestate: str | None = None) -> ExchangeRecord:
         """The record of a new exchange. Whoever starts one finishes it, whatever happens."""
@@ -108,26 +100,29 @@ class Telemetry:
             return
         if old is not None:
             old.stop()
-            self._retired = list(self._exports())
-        self._exporter = self._start_exporter(config)
+        self._exporter = self._new_exporter(config)
+        self.open()
 
     def close(self, timeout_s: float = 2.0) -> None:
         """Send what is queued, for `timeout_s` at most. Blocks: call it off the event loop."""
         if self._exporter is not None:
             self._exporter.close(timeout_s)
 
-    def _start_exporter(self, config: TelemetryConfig) -> SpanExporter | None:
+    def _new_exporter(self, config: TelemetryConfig) -> SpanExporter | None:
         if not config.otlp_endpoint:
             return None
-        exporter = SpanExporter(config.otlp_endpoint, self._resource)
-        exporter.start()
-        return exporter
+        return SpanExporter(config.otlp_endpoint, self._resource, self._exports)
 
-    def _exports(self) -> tuple[int, int]:
-        exported, dropped = self._retired
-        if self._exporter is None:
-            return exported, dropped
-        return exported + self._exporter.exported, dropped + self._exporter.dropped
+    def _samples(self) -> tuple[Sample, ...]:
+        return (
+            Sample("headrace_exchanges_in_flight", "Exchanges begun and not finished.", lambda: len(self.live)),
+            Sample(
+                "headrace_config_generation", "Configurations applied, the first included.", lambda: self.generation
+            ),
+            Sample("headrace_traces_exported", "Taken by a collector.", lambda: self._exports.exported, counts=True),
+            Sample("headrace_traces_dropped", "Kept, but taken by none.", lambda: self._exports.dropped, counts=True),
+            Sample("headrace_log_lines_dropped", "Log lines lost.", lambda: self._lines.dropped, counts=True),
+        )
 
 
 def _evidence(record: ExchangeRecord) -> tuple[Candidate, ...]:

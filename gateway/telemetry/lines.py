@@ -27,7 +27,7 @@ class LineWriter:
     `write` may be called from any thread and never blocks. `close` gives what is queued `timeout_s` to leave.
     """
 
-    __slots__ = ("_closing", "_limit", "_lines", "_period_s", "_sink", "_thread", "_wake", "dropped")
+    __slots__ = ("_closing", "_failed", "_limit", "_lines", "_period_s", "_refused", "_sink", "_thread", "_wake")
 
     def __init__(self, sink: Callable[[bytes], None], *, limit: int = 32_768, period_s: float = 0.1) -> None:
         """`limit` is in lines; `period_s` is how long a line may wait for others to share a system call."""
@@ -38,7 +38,8 @@ class LineWriter:
         self._wake = threading.Event()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="headrace-log", daemon=True)
-        self.dropped = 0
+        self._refused = 0  # counted by writers
+        self._failed = 0  # counted by the thread
 
     def start(self) -> None:
         """Start writing."""
@@ -49,7 +50,12 @@ class LineWriter:
         if len(self._lines) < self._limit:
             self._lines.append(line)
         else:
-            self.dropped += 1
+            self._refused += 1
+
+    @property
+    def dropped(self) -> int:
+        """Lines lost because the queue was full or the sink broken."""
+        return self._refused + self._failed
 
     def flush(self) -> None:
         """Ask for what is queued to be written now; does not wait."""
@@ -76,4 +82,4 @@ class LineWriter:
             try:
                 self._sink(b"".join(batch))
             except OSError:  # the reader is gone; there is nowhere left to say so but the counter
-                self.dropped += len(batch)
+                self._failed += len(batch)
