@@ -31,6 +31,8 @@ _NAME_PATTERN = "{0,127}"
 def explain(error: ValidationError) -> Iterator[Problem]:
     """One problem per error; the text never repeats a value that could be a secret."""
     for detail in error.errors(include_url=False):
+        if detail["type"] == "too_short" and len(detail["input"]) >= detail["ctx"]["min_length"]:
+            continue  # only because its entries are faulty, and those are reported themselves
         yield Problem(detail["loc"], _message(detail), _hint(detail))
 
 
