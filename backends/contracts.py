@@ -144,6 +144,22 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
+class Expected:
+    """What was known of the chosen replica when it was chosen; given back to the cost model with the real times."""
+
+    prompt_tokens: int
+    by_tier: tuple[int, int, int, int]  # prompt tokens expected from each of TIERS
+    queue_tokens: float  # uncached prompt tokens ahead
+    wait_ms: float  # waits that are no prefill: tier queues, the running step
+    ttft_ms: float
+
+    @property
+    def cached_tokens(self) -> int:
+        """Prompt tokens expected from any tier."""
+        return sum(self.by_tier)
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """What routing chose and from what. `order` is best first; the first is tried first."""
 
@@ -152,5 +168,9 @@ class Decision:
     candidates: tuple[Candidate, ...] = ()
     predicted_ttft_ms: float = 0.0
     predicted_cached: Mapping[Tier, int] = field(default_factory=dict)
+    expected: Expected | None = None  # of order[0]; None from policies that predict nothing
+    prefill_tokens: int = 0  # what to count on the lease of order[0]: its uncached prompt tokens
+    load_tiers: tuple[Tier, ...] | None = None  # tiers order[0] should load from; None: all that hold something
+    dp_rank: int | None = None  # rank of order[0]; None: the engine chooses
     # Evidence is built only for a trace that is kept.
     explain: Callable[[], tuple[Candidate, ...]] | None = None

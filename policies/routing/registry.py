@@ -1,0 +1,90 @@
+"""What a routing policy is, and the write-once table of them. A new policy is one file and its test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from backends.contracts import Expected, Random, Tier
+from backends.located import Located
+from policies.cost_model.model import CostModel
+from policies.routing.request import RouteRequest
+from policies.routing.view import FleetView, Slate
+
+Terms = Mapping[str, float]
+S = TypeVar("S", bound="PolicySpec")
+
+
+class PolicySpec(BaseModel):
+    """Tunables of one policy. Frozen; an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Everything one ranking may look at. `slate` is never empty."""
+
+    request: RouteRequest
+    slate: Slate
+    view: FleetView
+    located: Located | None
+    cost_model: CostModel
+    rng: Random
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """A policy's answer. `rows` is best first and need not name every row of the slate."""
+
+    rows: Sequence[int]
+    expected: Expected | None = None  # of the first row
+    prefill_tokens: int | None = None  # work to count on its lease; None: the whole prompt
+    load_tiers: tuple[Tier, ...] | None = None  # tiers the engine should load from; None: all it finds
+    # Cost terms in ms by row; called only when somebody wants to see them.
+    terms: Callable[[], Mapping[int, Terms]] | None = None
+
+
+class Policy(Protocol):
+    """Ranks replicas. May keep bounded state of its own choices, and nothing else."""
+
+    def rank(self, case: Case) -> Ranking:
+        """Order the slate's rows, best first."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One kind of policy: its tunables and how to make one."""
+
+    spec: PolicySpec
+    make: Callable[[], Policy]
+
+
+class Registry:
+    """Write-once table of policies; a duplicate name raises."""
+
+    __slots__ = ("_entries",)
+
+    def __init__(self) -> None:
+        self._entries: dict[str, Entry] = {}
+
+    def register(self, name: str, spec: S, make: Callable[[S], Policy]) -> None:
+        """Add a policy with the tunables it is made with."""
+        if name in self._entries:
+            raise ValueError(f"routing policy {name!r} is registered twice")
+        self._entries[name] = Entry(spec, lambda: make(spec))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def make(self, name: str) -> Policy:
+        """A fresh policy, with no memory of others. Raises KeyError for an unknown name."""
+        return self._entries[name].make()

@@ -1,0 +1,34 @@
+"""What routing has to know of one exchange."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class PoolShare:
+    """One pool of a model. `weight` divides traffic among equals; `share` < 1 makes the pool a canary."""
+
+    name: str
+    weight: float = 1.0
+    share: float = 1.0  # part of the exchanges that may see this pool, 0..1
+
+
+@dataclass(frozen=True, slots=True)
+class RouteRequest:
+    """One exchange as routing sees it. Token counts may be estimates; empty strings mean unknown."""
+
+    pools: tuple[PoolShare, ...]  # the pools whose contract fits, in the model's order of preference
+    prompt_tokens: int = 0
+    output_tokens: int = 256  # expected
+    priority: int = 0  # higher is sooner; 0 is normal
+    policy: str = ""  # profile of the tenant or model; empty: the router's default
+    tenant: str = ""
+    session: str = ""  # session hint of the dialect
+    home: str = ""  # id of the replica that served this session last
+    prefix_key: int = 0  # stable hash of the prompt's head; 0: none
+    chain: Sequence[int] = ()  # hashes of the prompt's text blocks, each covering all blocks before it
+    lora: str = ""
+    exclude: frozenset[str] = frozenset()  # replica ids that must not be tried again
+    refused: Mapping[str, str] = field(default_factory=dict)  # pool -> why its contract does not fit: evidence only
