@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gateway.cli import check, keys, serve, sim
+from gateway.cli import check, keys, pools, serve, sim, top
 from gateway.cli.output import UserError
 from gateway.config.problems import ConfigError
 
@@ -44,7 +44,9 @@ def build() -> typer.Typer:
     app.command(epilog="Example: headrace check headrace.yaml")(check.check)
     app.command(epilog="Example: headrace schema > headrace.schema.json")(check.schema)
     app.command(epilog="Example: headrace sim --engine vllm --port 9101 --model glm --profile h100-fp8")(sim.sim)
+    app.command(epilog="Example: HEADRACE_ADMIN_TOKEN=... headrace top --admin http://127.0.0.1:9090")(top.top)
     app.add_typer(key_commands(), name="keys")
+    app.add_typer(pool_commands(), name="pools")
     return app
 
 
@@ -55,6 +57,14 @@ def key_commands() -> typer.Typer:
     app.command("list", epilog="Example: headrace keys list --config headrace.yaml")(keys.list_keys)
     app.command(epilog="Example: headrace keys revoke --tenant search --id k-1f0c --config headrace.yaml")(keys.revoke)
     app.command(epilog="Example: headrace keys rotate --tenant search --id k-1f0c --config headrace.yaml")(keys.rotate)
+    return app
+
+
+def pool_commands() -> typer.Typer:
+    """`headrace pools ...`."""
+    app = group("Pools of a running gateway.")
+    app.command("list", epilog="Example: HEADRACE_ADMIN_TOKEN=... headrace pools list")(pools.list_pools)
+    app.command(epilog="Example: headrace pools show h100 --admin http://127.0.0.1:9090")(pools.show)
     return app
 
 

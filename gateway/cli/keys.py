@@ -66,11 +66,12 @@ def rotate(tenant: TenantOption, key_id: IdOption, config: ConfigOption) -> None
 
 
 def _new_key() -> tuple[str, dict[str, str]]:
-    import hashlib
     import secrets
 
-    key = f"hr-{secrets.token_urlsafe(32)}"
-    return key, {"id": f"k-{secrets.token_hex(4)}", "sha256": hashlib.sha256(key.encode()).hexdigest()}
+    from gateway.auth import generate_key
+
+    key = generate_key()
+    return key.text, {"id": f"k-{secrets.token_hex(4)}", "sha256": key.sha256}
 
 
 def _snippet(tenant: str, entry: dict[str, str]) -> str:
