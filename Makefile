@@ -43,10 +43,10 @@ pytest: setup ## unit and wire tests
 engines: ## real vLLM and SGLang for the CPU, into $ENGINES_DIR
 	$(KIT)/install-vllm.sh
 	$(KIT)/install-sglang.sh
-	$(KIT)/make-model.py
+	$(KIT)/make_model.py
 
 test-engines: setup engines ## the gateway in front of real engines
-	$(BIN)/python -m pytest -m engine -o timeout=300 tests/engine
+	$(BIN)/python -m tests.engine $(BIN)/python -m pytest -m engine -o timeout=300 -rA tests/engine
 
 test-clients: setup ## agent SDKs against the gateway
 	$(BIN)/python -m pytest -m clients -o timeout=300

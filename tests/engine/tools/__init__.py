@@ -1,0 +1,1 @@
+"""Looks into what real engines publish."""
