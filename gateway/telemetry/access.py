@@ -33,8 +33,8 @@ class AccessLine(msgspec.Struct, omit_defaults=True):
     replica: str = ""
     attempts: int = 0
     faults: list[str] = []
-    ttft_ms: float = 0.0
-    decision_ms: float = 0.0
+    ttft_ms: float | None = None
+    decision_ms: float | None = None
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
@@ -83,8 +83,8 @@ class AccessLog:
             last.id if last else "",
             len(attempts),
             [attempt.fault.value for attempt in attempts if attempt.fault],
-            round((record.first_token - started) * 1e3, 3) if record.first_token else 0.0,
-            round((record.decided - record.deciding) * 1e3, 3),
+            round((record.first_token - started) * 1e3, 3) if record.first_token else None,
+            round((record.decided - record.deciding) * 1e3, 3) if record.decided else None,
             record.prompt_tokens,
             record.cached_tokens,
             record.completion_tokens,
