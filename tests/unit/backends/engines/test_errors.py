@@ -90,23 +90,23 @@ CONTEXT = [
     ),
     (
         (
-            "This model's maximum context length is 4096 tokens. However, your prompt contains 90000 characters (more than "
-            "65536 characters, which is the upper bound for 4096 input tokens)."
+            "This model's maximum context length is 4096 tokens. However, your prompt contains 90000 characters (more "
+            "than 65536 characters, which is the upper bound for 4096 input tokens)."
         ),
         (4097, 4096),
     ),
     ("The decoder prompt (length 5000) is longer than the maximum model length of 4096.", (5000, 4096)),
     (
         (
-            "This model's maximum context length is 4096 tokens. However, you requested 5014 tokens (14 in the messages, "
-            "5000 in the completion). Please reduce the length of the messages or completion."
+            "This model's maximum context length is 4096 tokens. However, you requested 5014 tokens (14 in the "
+            "messages, 5000 in the completion). Please reduce the length of the messages or completion."
         ),
         (14, 4096, 5000),
     ),
     (
         (
-            "You passed 30 input tokens and requested 4090 output tokens. However, the model's context length is only 4096 "
-            "tokens, resulting in a maximum input length of 6 tokens."
+            "You passed 30 input tokens and requested 4090 output tokens. However, the model's context length is only "
+            "4096 tokens, resulting in a maximum input length of 6 tokens."
         ),
         (30, 4096, 4090),
     ),

@@ -58,15 +58,15 @@ FRAMES = [
     ),
     (
         (
-            b'{"type":"error","error":{"type":"invalid_request_error","message":"The input (6015 tokens) is longer than '
-            b"the model's context length (4096 tokens).\"}}"
+            b'{"type":"error","error":{"type":"invalid_request_error","message":"The input (6015 tokens) is longer '
+            b"than the model's context length (4096 tokens).\"}}"
         ),
         (Fault.CLIENT, 400, "context_length_exceeded"),
     ),
     (
         (
             b'{"type":"response.failed","response":{"id":"resp_1","status":"failed","error":{"code":"server_error","message":'
-            b'"The input (6015 tokens) is longer than the model\'s context length (4096 tokens)."}},"sequence_number":2}'
+            b'"The input (6015 tokens) is longer than the model\'s context length (4096 tokens)."}}}'
         ),
         (Fault.CLIENT, 400, "context_length_exceeded"),
     ),
