@@ -24,7 +24,7 @@ demo: setup ## two simulated pools, the gateway, sample traffic; until Ctrl-C
 	$(BIN)/headrace demo
 
 demo-real: setup engines ## the same in front of real vLLM and SGLang on the CPU (about 5 GB)
-	$(BIN)/python -m tests.engine.demo
+	$(BIN)/headrace demo --real
 
 test: lint types contracts pytest ## what CI runs
 
