@@ -180,13 +180,14 @@ class EngineConnection(asyncio.Protocol):
 class EnginePool:
     """Connections to one replica. Idle ones are reused last in, first out while younger than `idle_limit_s`."""
 
-    __slots__ = ("_closed", "_connect_s", "_idle", "_idle_limit_s", "_loop", "_open", "_ssl", "address", "host_header")
+    __slots__ = ("_closed", "_connect_s", "_idle", "_idle_limit_s", "_loop", "_open", "_ssl", "address", "host", "path")
 
     def __init__(self, url: str, *, connect_s: float, idle_limit_s: float, tls: ssl.SSLContext | None = None) -> None:
         parts = urlsplit(url)
         secure = parts.scheme == "https"
         self.address = (parts.hostname or "", parts.port or (443 if secure else 80))
-        self.host_header = parts.netloc.rpartition("@")[2].encode("latin-1")
+        self.host = parts.netloc.rpartition("@")[2]  # as in the Host header
+        self.path = parts.path.rstrip("/")  # goes before every path asked for
         self._ssl = (tls or ssl.create_default_context()) if secure else None
         self._connect_s = connect_s
         self._idle_limit_s = idle_limit_s

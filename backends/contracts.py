@@ -32,7 +32,7 @@ class Random(Protocol):
         """A float in [0, 1)."""
         ...
 
-    def randrange(self, stop: int) -> int:
+    def randrange(self, stop: int, /) -> int:
         """An int in [0, stop)."""
         ...
 

@@ -29,6 +29,7 @@ class Attempt:
     """
 
     __slots__ = (
+        "_client_streams",
         "_clock",
         "_collected",
         "_connection",
@@ -64,6 +65,7 @@ class Attempt:
         transcoder: Transcoder,
         stream: ClientStream,
         streamed: bool,
+        client_streams: bool,
         lease: Lease,
         exchange: ExchangeRecord,
         record: AttemptRecord,
@@ -77,6 +79,7 @@ class Attempt:
         self._transcoder = transcoder
         self._stream = stream
         self._streamed = streamed
+        self._client_streams = client_streams  # an engine may stream for a client that does not
         self._lease = lease
         self.exchange = exchange
         self._record = record
@@ -154,7 +157,7 @@ class Attempt:
             return
         if not self._flows:
             self._pending += out
-            if transcoder.started:
+            if transcoder.started and self._client_streams:
                 self._commit()
         elif out:
             self._stream.send(out)
@@ -199,6 +202,10 @@ class Attempt:
     def _end_stream(self) -> None:
         last = self._transcoder.eof()
         if self._transcoder.failure is not None:
+            return
+        if not self._client_streams:
+            self._first_token()
+            self._stream.whole(200, JSON, last, self._date())
             return
         if not self._flows:
             self._pending += last
@@ -248,7 +255,7 @@ class Attempt:
         limits = self._timeouts
         quiet = limits.idle_s if self._record.first_byte else limits.first_byte_s
         at = min(self._seen + quiet, self._started + limits.total_s)
-        if self._streamed:
+        if self._client_streams:
             at = min(at, max(self._seen, self._loop.time()) + self._heartbeat_s)
         self._timer = self._loop.call_at(at, self._look)
 
@@ -260,7 +267,7 @@ class Attempt:
         if what and not self._paused:
             self._finish(EngineFailure(Fault.TIMEOUT, what))
             return
-        if self._streamed and now - self._seen >= self._heartbeat_s and not self._paused:
+        if self._client_streams and now - self._seen >= self._heartbeat_s and not self._paused:
             self._beat()
         self._arm()
 

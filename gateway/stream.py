@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from email.utils import formatdate
 
 from aiohttp import web
@@ -81,22 +82,32 @@ class Written(web.StreamResponse):
 class ClientStream:
     """Writes one answer. Headers are given when the first byte goes out, which may be late on purpose."""
 
-    __slots__ = ("_chunked", "_close", "_extra", "_transport", "committed", "ended", "sent_bytes", "status")
+    __slots__ = ("_chunked", "_close", "_extra", "_of_attempt", "_transport", "committed", "ended", "sent_bytes",
+                 "status")  # fmt: skip
 
-    def __init__(self, request: web.BaseRequest) -> None:
+    def __init__(self, request: web.BaseRequest, *, close: bool = False) -> None:
+        """`close`: end the connection after this answer."""
         self._transport = request.transport
-        modern = request.version >= HttpVersion11
-        self._chunked = modern
-        self._close = not request.keep_alive
+        self._chunked = request.version >= HttpVersion11
+        self._close = close or not request.keep_alive
         self._extra: list[bytes] = []
+        self._of_attempt = b""
         self.committed = False
         self.ended = False
         self.status = 0
         self.sent_bytes = 0
 
+    def header_lines(self, lines: bytes) -> None:
+        """Add response headers as they go on the wire, each line ended; only before the first byte."""
+        self._extra.append(lines)
+
     def header(self, name: bytes, value: str) -> None:
         """Add a response header; only before the first byte. Line breaks cannot get in."""
-        self._extra.append(b"%s: %s\r\n" % (name, value.encode("latin-1", "replace").translate(None, b"\r\n")))
+        self._extra.append(_line(name, value))
+
+    def attempt_headers(self, headers: Mapping[str, str]) -> None:
+        """Set the headers that belong to the current attempt, in place of those of the one before."""
+        self._of_attempt = b"".join([_line(name.encode(), value) for name, value in headers.items()])
 
     @property
     def gone(self) -> bool:
@@ -148,7 +159,7 @@ class ClientStream:
         self.status = status
         closing = b"connection: close\r\n" if self._close else b""
         line = b"HTTP/1.1 %d %s\r\ncontent-type: %s\r\n" % (status, _REASONS.get(status, b"Status"), content_type)
-        return b"".join((line, framing, date, closing, *self._extra, b"\r\n"))
+        return b"".join((line, framing, date, closing, *self._extra, self._of_attempt, b"\r\n"))
 
     def _framed(self, data: bytes) -> bytes:
         if not data or not self._chunked:
@@ -159,6 +170,10 @@ class ClientStream:
         if self._transport is not None and data:
             self.sent_bytes += len(data)
             self._transport.write(data)
+
+
+def _line(name: bytes, value: str) -> bytes:
+    return b"%b: %b\r\n" % (name, value.encode("latin-1", "replace").translate(None, b"\r\n"))
 
 
 async def flowing(stream: ClientStream, limit_s: float) -> bool:

@@ -185,6 +185,18 @@ class Telemetry(Node):
     access_log: bool = True
 
 
+class Reasoning(Node):
+    """How reasoning is shown, and sealed so that clients can bring it back.
+
+    `seal_keys`: secrets shared by all gateways, the current one first; without any, a gateway opens only what it
+    sealed itself since it started.
+    """
+
+    seal_keys: tuple[Secret, ...] = ()
+    messages_show_thinking: Literal["asked", "always"] = "asked"
+    responses_reasoning: Literal["summary", "raw", "hidden"] = "summary"
+
+
 class Config(Node):
     """The whole configuration."""
 
@@ -196,5 +208,6 @@ class Config(Node):
     models: Annotated[tuple[Model, ...], Field(min_length=1)]
     retry: Retry = Retry()
     limits: Limits = Limits()
+    reasoning: Reasoning = Reasoning()
     state: State = State()
     telemetry: Telemetry = Telemetry()

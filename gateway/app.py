@@ -1,0 +1,213 @@
+"""The composition root: everything one process holds, built from a configuration and started in order."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.metadata import version
+
+import aiohttp
+import structlog
+from aiohttp import web
+
+from backends.contracts import Clock, Random, ReplicaState
+from backends.engines import builtin
+from backends.fleet import Fleet, Member
+from backends.health import HealthProber
+from backends.supervisor import Supervisor
+from gateway.admin import Admin
+from gateway.config.diff import Change
+from gateway.config.model import Config, Cors
+from gateway.dialects.plain import Plain
+from gateway.dialects.registry import Dialect, standard
+from gateway.dialects.seal import Keys
+from gateway.edge import EdgeServer, Route, Routes
+from gateway.errors import GatewayError
+from gateway.listing import Listing
+from gateway.pipeline import Pipeline
+from gateway.runtime import Runtime
+from gateway.telemetry.hub import Telemetry
+from gateway.telemetry.ids import IdSource
+from gateway.telemetry.lines import LineWriter
+from policies.cost_model.model import CostModel
+from policies.retry import RetryBudget
+from policies.routing.builtin import builtin_policies
+from policies.routing.router import Router
+
+log = structlog.get_logger("headrace.app")
+
+VLLM_ONLY = (
+    "/inference/v1/generate",
+    "/generative_scoring",
+    "/v1/chat/completions/render",
+    "/v1/completions/render",
+)
+_ABORT_S = 2.0
+
+
+class App:
+    """One gateway process. `running()` starts what works in the background and ends it."""
+
+    def __init__(self, config: Config, *, clock: Clock, rng: Random, lines: LineWriter) -> None:
+        self._clock = clock
+        self._kinds = builtin()
+        self._keys = Keys.of_secret(secrets.token_hex(32))
+        self.fleet = Fleet(self._kinds, clock)
+        self.supervisor = Supervisor()
+        self.telemetry = Telemetry(
+            config.telemetry,
+            clock=clock,
+            ids=IdSource(),
+            snapshot=self.fleet.snapshot,
+            lines=lines,
+            version=version("headrace"),
+        )
+        self.pipeline = Pipeline(
+            self._runtime(config),
+            fleet=self.fleet,
+            router=Router(builtin_policies(), clock),
+            cost_model=CostModel(),
+            retries=RetryBudget(clock, config.retry.budget, config.retry.budget_min),
+            telemetry=self.telemetry,
+            clock=clock,
+            rng=rng,
+            abort=self._abort,
+        )
+        self._session: aiohttp.ClientSession | None = None
+        self._prober: HealthProber | None = None
+        self.dialects = standard()
+        self.edge = EdgeServer(
+            self._routes(),
+            self._write_error,
+            cors=self._cors,
+            head_timeout_s=config.listen.request_timeout_s,
+            body_cap=config.listen.body_limit_bytes,
+        )
+
+    @property
+    def config(self) -> Config:
+        """The configuration in use."""
+        return self.pipeline.runtime.config
+
+    def _runtime(self, config: Config) -> Runtime:
+        return Runtime(config, self._kinds, self._keys, secrets.token_bytes)
+
+    # --- life ---
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Probing and export run inside this context."""
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._stop_telemetry)
+            self.telemetry.open()
+            self._session = await stack.enter_async_context(
+                aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar(), trust_env=False)
+            )
+            stack.push_async_callback(self.supervisor.aclose)
+            stack.callback(self._close_connections)
+            self._prober = HealthProber(self.fleet, self._session, self.supervisor)
+            self._prober.watch(*self.fleet.apply(self.pipeline.runtime.specs()))
+            yield
+
+    async def _stop_telemetry(self) -> None:
+        await asyncio.to_thread(self.telemetry.close)
+
+    def _close_connections(self) -> None:
+        for member in self.fleet:
+            member.connections.abort()
+
+    async def apply(self, config: Config, changes: Sequence[Change]) -> None:  # noqa: ARG002 - all is swapped
+        """Switch to a new configuration. Exchanges in flight keep the one they began with."""
+        runtime = self._runtime(config)
+        joined, left = self.fleet.apply(runtime.specs())
+        self.telemetry.apply(config.telemetry)
+        self.pipeline.runtime = runtime
+        if self._prober is not None:
+            self._prober.watch(joined, left)
+
+    def drain(self) -> None:
+        """From now on `/readyz` says 503 and answers end their connections."""
+        self.pipeline.draining = True
+
+    def not_ready(self) -> str:
+        """Why the gateway should get no new traffic; "" when it should."""
+        if self.pipeline.draining:
+            return "draining"
+        if any(replica.state is ReplicaState.READY for replica in self.fleet.snapshot().replicas):
+            return ""
+        return "no replica is ready"
+
+    # --- the two listeners ---
+
+    def admin(self) -> web.Application:
+        """The application of the admin port."""
+        return Admin(
+            config=lambda: self.config,
+            snapshot=self.fleet.snapshot,
+            telemetry=self.telemetry,
+            ready=self.not_ready,
+        ).application()
+
+    def _routes(self) -> Routes:
+        routes = Routes()
+        listing = Listing(lambda: self.pipeline.runtime, self.not_ready, int(self._clock.time()))
+        for path, handler in (
+            ("/", listing.root),
+            ("/livez", listing.alive),
+            ("/startupz", listing.alive),
+            ("/readyz", listing.ready),
+            ("/v1/models", listing.models),
+            ("/v1/models/", listing.model),
+        ):
+            routes.add(path, Route({"GET": handler}))
+        for path, dialect in (
+            ("/v1/chat/completions", self.dialects["chat"]),
+            ("/v1/completions", self.dialects["completions"]),
+            ("/v1/responses", self.dialects["responses"]),
+            ("/v1/messages", self.dialects["messages"]),
+        ):
+            routes.add(path, self._exchange_route(dialect))
+        for path in ("/v1/embeddings", "/v1/rerank", "/tokenize", "/detokenize", *VLLM_ONLY):
+            routes.add(path, self._exchange_route(Plain(path)))
+        for path in ("/tokenize", "/detokenize"):  # engines differ in whether they know the /v1 form
+            routes.add(f"/v1{path}", self._exchange_route(Plain(path)))
+        return routes
+
+    def _exchange_route(self, dialect: Dialect) -> Route:
+        async def handle(request: web.BaseRequest, _: str) -> web.StreamResponse:
+            return await self.pipeline.exchange(request, dialect)
+
+        return Route({"POST": handle}, dialect.name)
+
+    def _cors(self) -> Cors:
+        return self.config.listen.cors
+
+    def _write_error(self, error: GatewayError, dialect: str, request_id: str) -> web.Response:
+        """An error of the HTTP layer, in the form of the dialect that the path belongs to."""
+        own = f"req_{self.telemetry.ids.hex(24)}"
+        writer = self.dialects["messages"] if dialect == "messages" else self.dialects["chat"]
+        status, headers, body = writer.encode_error(error, own)
+        if request_id:
+            headers["x-client-request-id"] = request_id[:128]
+        return web.Response(status=status, headers=headers, body=body)
+
+    def _abort(self, member: Member, rid: str) -> None:
+        self.supervisor.spawn(self._tell_to_stop(member, rid), f"abort {member.id}")
+
+    async def _tell_to_stop(self, member: Member, rid: str) -> None:
+        spec, session = member.kind.spec, self._session
+        if session is None:
+            return
+        headers = {"Authorization": f"Bearer {member.spec.api_key}"} if member.spec.api_key else {}
+        try:
+            async with session.post(
+                member.url.rstrip("/") + spec.abort_path,
+                json={spec.rid_field: rid},
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(total=_ABORT_S),
+            ):
+                return
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            log.info("abort did not reach the engine", replica=member.id, error=repr(error))

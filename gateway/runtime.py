@@ -1,0 +1,105 @@
+"""What follows from one configuration, made once per reload and swapped as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from backends.engines.base import EngineKind, Registry
+from backends.fleet import PoolSpec
+from gateway.auth import Authenticator, Identity
+from gateway.config.model import Config, Model, Pool
+from gateway.config.resolve import ModelTable
+from gateway.dialects.registry import DecodeOptions
+from gateway.dialects.seal import Keys, Seal
+from gateway.dialects.target import Target
+from policies.routing.request import PoolShare
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRuntime:
+    """A pool as an exchange needs it."""
+
+    config: Pool
+    kind: EngineKind
+    target: Target
+    authorization: bytes  # header line towards the engine, or b""
+
+
+class Runtime:
+    """One configuration in use. Exchanges keep the one they began with."""
+
+    __slots__ = ("_nonce", "_options", "_seal_keys", "_seals", "auth", "config", "models", "pools", "shares")
+
+    def __init__(self, config: Config, kinds: Registry, fallback_keys: Keys, nonce: Callable[[int], bytes]) -> None:
+        """`fallback_keys` seal reasoning when the configuration names no key."""
+        self.config = config
+        self.auth = Authenticator(config.auth.mode, config.tenants)
+        self.models = ModelTable(config.models)
+        self.pools: Mapping[str, PoolRuntime] = {pool.name: _pool(config, pool, kinds) for pool in config.pools}
+        self.shares: Mapping[str, tuple[PoolShare, ...]] = {
+            model.name: tuple(PoolShare(name, self.pools[name].config.weight) for name in model.pools)
+            for model in config.models
+        }
+        secrets = [key.get_secret_value() for key in config.reasoning.seal_keys]
+        self._seal_keys = Keys.of_secret(*secrets) if secrets else fallback_keys
+        self._nonce = nonce
+        self._seals: dict[Identity, Seal] = {}
+        self._options: dict[Identity, DecodeOptions] = {}
+
+    def seal(self, identity: Identity) -> Seal:
+        """What seals and opens this tenant's reasoning."""
+        seal = self._seals.get(identity)
+        if seal is None:
+            seal = self._seals[identity] = Seal(self._seal_keys, identity.name, self._nonce)
+        return seal
+
+    def options(self, identity: Identity) -> DecodeOptions:
+        """How this tenant's requests are read; made once per key."""
+        options = self._options.get(identity)
+        if options is None:
+            options = self._options[identity] = DecodeOptions(
+                tenant=identity.name,
+                seal=self.seal(identity),
+                grants=identity.grants,
+                choices=self.config.limits.choices,
+            )
+        return options
+
+    def policy(self, identity: Identity, model: Model) -> str:
+        """Routing profile of an exchange: the tenant's, else the model's, else the default ("")."""
+        return identity.tenant.routing or model.routing or ""
+
+    def specs(self) -> tuple[PoolSpec, ...]:
+        """The pools as the fleet sees them."""
+        return tuple(_spec(pool) for pool in self.config.pools)
+
+
+def _pool(config: Config, pool: Pool, kinds: Registry) -> PoolRuntime:
+    kind = kinds[pool.engine]
+    target = Target(
+        engine=pool.engine,
+        model=pool.model,
+        reasoning_field=kind.spec.reasoning_field,
+        messages_show_thinking=config.reasoning.messages_show_thinking,
+        responses_reasoning=config.reasoning.responses_reasoning,
+        frame_failure=kind.frame_failure,
+    )
+    key = pool.api_key.get_secret_value() if pool.api_key else ""
+    return PoolRuntime(pool, kind, target, f"authorization: Bearer {key}\r\n".encode() if key else b"")
+
+
+def _spec(pool: Pool) -> PoolSpec:
+    return PoolSpec(
+        name=pool.name,
+        engine=pool.engine,
+        model=pool.model,
+        urls=pool.replicas,
+        api_key=pool.api_key.get_secret_value() if pool.api_key else None,
+        connect_s=pool.timeouts.connect_s,
+        probe_interval_s=pool.probe.interval_s,
+        probe_timeout_s=pool.probe.timeout_s,
+        breaker_failures=pool.breaker.failures if pool.breaker.enabled else 0,
+        breaker_open_s=pool.breaker.open_s,
+        silent_s=pool.breaker.silent_s,
+    )
