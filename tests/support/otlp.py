@@ -37,7 +37,7 @@ class Collector:
         self.url = ""
         self.status = 200
         self.delay_s = 0.0
-        self.requests = 0
+        self.requests = 0  # refused ones too
         self.resource: Attributes = {}
         self.bodies: list[bytes] = []
         self._spans: list[Span] = []
@@ -48,7 +48,6 @@ class Collector:
         assert path == "/v1/traces"
         export = ExportTraceServiceRequest.FromString(body)
         with self._changed:
-            self.requests += 1
             self.bodies.append(body)
             for resource in export.resource_spans:
                 self.resource = {pair.key: plain(pair.value) for pair in resource.resource.attributes}
@@ -87,6 +86,7 @@ def collector() -> Iterator[Collector]:
             body = self.rfile.read(int(self.headers["content-length"]))
             if self.headers.get("content-encoding") == "gzip":
                 body = gzip.decompress(body)
+            sink.requests += 1
             time.sleep(sink.delay_s)
             if sink.status == 200:
                 sink.take(self.path, body)

@@ -74,9 +74,7 @@ def test_a_failed_attempt_is_an_error_and_the_exchange_it_recovered_is_not() -> 
         (499, "client_gone", StatusCode.UNSET),
     ],
 )
-def test_what_the_client_did_is_no_error_of_the_server(
-    status: int, error: str, code: StatusCode
-) -> None:
+def test_what_the_client_did_is_no_error_of_the_server(status: int, error: str, code: StatusCode) -> None:
     record = finished()
     record.status, record.error = status, error
     exchange = spans_of(record)[0]
