@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 _REAL_MODEL = "smollm2-135m"
 _TEXT = """
-Base URL      {base}/v1          model: {model} (also any gpt-* or claude-*)
+Base URL      {base}/v1
+Models        {model} (also as gpt-* and claude-*) over both pools; {own} for each alone
 Metrics       {admin}/metrics
 Admin API     {admin}/admin/v1/pools    (also replicas, config, exchanges)
 Live view     HEADRACE_ADMIN_TOKEN={token} headrace top --admin {admin}
@@ -103,14 +104,16 @@ def _start(children: Children, engines: Sequence[Engine], folder: Path, port: in
     admin = f"http://127.0.0.1:{admin_port}"
     children.wait_ready("gateway", f"{admin}/readyz", 30.0)
     base = f"http://127.0.0.1:{data_port}"
-    send_samples(base, engines[0].model, len(engines))
-    return _TEXT.format(base=base, admin=admin, model=engines[0].model, token=token, folder=folder)
+    send_samples(base, names(engines))
+    shared, *own = names(engines)
+    return _TEXT.format(base=base, admin=admin, model=shared, own=" ".join(own), token=token, folder=folder)
 
 
 def configuration(engines: Sequence[Engine], port: int, admin_port: int) -> str:
-    """The gateway's configuration as YAML: one model over all pools, open on loopback."""
+    """The gateway's configuration as YAML, open on loopback."""
     import yaml
 
+    shared, *own = names(engines)
     pools = [
         {
             "name": engine.pool,
@@ -126,14 +129,16 @@ def configuration(engines: Sequence[Engine], port: int, admin_port: int) -> str:
         "auth": {"mode": "open"},
         "pools": pools,
         "models": [
-            {
-                "name": engines[0].model,
-                "aliases": ["gpt-*", "claude-*"],
-                "pools": [engine.pool for engine in engines],
-            }
+            {"name": shared, "aliases": ["gpt-*", "claude-*"], "pools": [engine.pool for engine in engines]},
+            *({"name": name, "pools": [engine.pool]} for name, engine in zip(own, engines, strict=True)),
         ],
     }
     return yaml.safe_dump(tree, sort_keys=False)
+
+
+def names(engines: Sequence[Engine]) -> list[str]:
+    """Models of the demo: one over all pools, then one for each pool alone."""
+    return [engines[0].model, *(f"{engine.model}-{engine.pool}" for engine in engines)]
 
 
 def _headrace(*args: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,6 +23,7 @@ _MAX_TOKENS = 24
 class Answer:
     """What came back for one question. Times in milliseconds."""
 
+    model: str
     pool: str
     first_ms: float
     total_ms: float
@@ -30,12 +32,12 @@ class Answer:
     text: str
 
 
-def send_samples(base: str, model: str, pools: int) -> None:
-    """Ask each question `pools` times and print what came back. Raises UserError when an answer fails."""
-    answers = [ask(base, model, question) for question in _QUESTIONS for _ in range(pools)]
-    head = ("POOL", "FIRST MS", "TOTAL MS", "PROMPT", "CACHED", "TEXT")
+def send_samples(base: str, models: Sequence[str]) -> None:
+    """Ask each model each question and print what came back. Raises UserError when an answer fails."""
+    answers = [ask(base, model, question) for question in _QUESTIONS for model in models]
+    head = ("MODEL", "POOL", "FIRST MS", "TOTAL MS", "PROMPT", "CACHED", "TEXT")
     rows = (
-        (a.pool, f"{a.first_ms:.1f}", f"{a.total_ms:.1f}", a.prompt_tokens, a.cached_tokens, a.text[:60])
+        (a.model, a.pool, f"{a.first_ms:.1f}", f"{a.total_ms:.1f}", a.prompt_tokens, a.cached_tokens, a.text[:60])
         for a in answers
     )
     typer.echo()
@@ -60,14 +62,14 @@ def ask(base: str, model: str, question: str) -> Answer:
         response = connection.getresponse()
         if response.status != 200:
             raise UserError(f"sample request: status {response.status}: {response.read(500)!r}")
-        return _read(response, start)
+        return _read(response, model, start)
     except (OSError, http.client.HTTPException) as error:
         raise UserError(f"sample request: {error!r}") from None
     finally:
         connection.close()
 
 
-def _read(response: http.client.HTTPResponse, start: float) -> Answer:
+def _read(response: http.client.HTTPResponse, model: str, start: float) -> Answer:
     text, first = "", 0.0
     usage: dict[str, Any] = {}
     for line in response:
@@ -83,6 +85,7 @@ def _read(response: http.client.HTTPResponse, start: float) -> Answer:
     end = time.monotonic()
     details = usage.get("prompt_tokens_details") or {}
     return Answer(
+        model=model,
         pool=response.headers.get("x-gateway-pool", "-"),
         first_ms=((first or end) - start) * 1000,
         total_ms=(end - start) * 1000,

@@ -72,9 +72,7 @@ def _files(path: Path, references: References) -> frozenset[Path]:
     return frozenset({path, *references.files})
 
 
-def _beside(
-    fields: tuple[Problem, ...], document: Document, references: References, known: Known
-) -> Iterator[Problem]:
+def _beside(fields: tuple[Problem, ...], document: Document, references: References, known: Known) -> Iterator[Problem]:
     """Faults of the whole tree that can be told although some fields are wrong."""
     faulty = {problem.at for problem in fields}
     config = salvage(document.data, faulty, references)

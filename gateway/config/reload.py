@@ -18,6 +18,9 @@ Load = Callable[[], Loaded]
 Apply = Callable[[Config, tuple[Change, ...]], Awaitable[None]]
 Fingerprint = dict[Path, tuple[int, int, int] | None]
 
+# Files are looked at this often although nothing was heard: of the moment before the watch began, of network mounts.
+_LOOK_MS = 2000
+
 log = structlog.get_logger("headrace.config")
 
 
@@ -99,7 +102,14 @@ class Reloader:
             self._stop_watch.clear()
             folders = sorted({file.parent for file in self._seen if file.parent.is_dir()})
             try:
-                async for _ in awatch(*folders, recursive=False, stop_event=self._stop_watch, step=50, debounce=400):
+                async for _ in awatch(
+                    *folders,
+                    recursive=False,
+                    stop_event=self._stop_watch,
+                    debounce=400,
+                    rust_timeout=_LOOK_MS,
+                    yield_on_timeout=True,
+                ):
                     if fingerprint(self._seen) != self._seen:
                         self.request()
             except OSError as error:  # e.g. out of inotify watches
