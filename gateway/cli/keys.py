@@ -20,6 +20,7 @@ IdOption = Annotated[str, typer.Option("--id", help="Id of the key, as `keys lis
 
 def create(tenant: TenantOption, as_json: JsonOption = False) -> None:
     """Make a key. It is printed once; the configuration gets its hash."""
+    _require_name(tenant)
     key, entry = _new_key()
     if as_json:
         print_json({"tenant": tenant, "key": key, **entry})
@@ -63,6 +64,17 @@ def rotate(tenant: TenantOption, key_id: IdOption, config: ConfigOption) -> None
         f"2. give the new key to the clients\n"
         f"3. delete the entry of key {key_id} in {config}, line {line}"
     )
+
+
+def _require_name(tenant: str) -> None:
+    from pydantic import ValidationError
+
+    from gateway.config.model import Tenant
+
+    try:
+        Tenant(name=tenant)
+    except ValidationError:
+        raise UserError(f"--tenant: {tenant!r} cannot be a name: letters, digits and `._:/-`", code=2) from None
 
 
 def _new_key() -> tuple[str, dict[str, str]]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Annotated
 
 import typer
 
 from gateway.cli.output import ConfigArgument, PortOption, UserError
+
+_NO_SOCKET = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)
 
 
 def serve(
@@ -22,4 +25,9 @@ def serve(
     from gateway.config.loader import Overrides
     from gateway.server import serve as run
 
-    run(config, Overrides(host=host, port=port, admin_port=admin_port))
+    try:
+        run(config, Overrides(host=host, port=port, admin_port=admin_port))
+    except OSError as error:
+        if error.errno not in _NO_SOCKET:
+            raise
+        raise UserError(f"cannot listen: {error.strerror}") from None

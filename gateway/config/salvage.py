@@ -14,6 +14,8 @@ from gateway.config.model import Config
 from gateway.config.problems import PathParts
 from gateway.config.references import References
 
+_SECTIONS: tuple[PathParts, ...] = (("pools",), ("models",))
+
 
 def salvage(data: dict[str, Any], faulty: Iterable[PathParts], references: References) -> Config | None:
     """`data` without the `faulty` fields: optional ones at their default, required ones replaced by a stand-in.
@@ -22,7 +24,7 @@ def salvage(data: dict[str, Any], faulty: Iterable[PathParts], references: Refer
     """
     rest = copy.deepcopy(data)
     for at in faulty:
-        if len(at) < 2:  # a missing section: every reference into it would look wrong
+        if at in _SECTIONS:  # every reference into it would look wrong
             return None
         _cut(rest, at)
     try:
