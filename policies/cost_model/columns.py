@@ -11,8 +11,6 @@ from backends.profiles import Link, Profile
 
 Floats = NDArray[np.float64]
 
-NO_RAMP = 1e-9  # a ramp so short that the fixed part is always paid in full
-
 
 class Col(IntEnum):
     """Index of a figure in a replica's column. Restore figures lie in blocks of three: host, fs, remote."""
@@ -31,7 +29,7 @@ class Col(IntEnum):
     PER_STEP = 11  # output tokens of one stream per step
     RESTORE_FIXED = 12
     RESTORE_TOKEN = 15
-    RESTORE_RAMP = 18  # tokens
+    RESTORE_RAMP = 18  # share of the fixed part per token; the whole of it is paid from 1 / this on
     OVERLAPS = 21  # 1.0: the fixed part, moving bytes and the front end run at the same time
     STALL = 22  # a restore from host memory, for every running stream
     CHUNK = 23  # tokens
@@ -70,10 +68,12 @@ def column(profile: Profile, *, obeys: bool) -> Floats:
         out[name] = value
     for place, link in enumerate((profile.host, profile.fs, profile.remote)):
         _restore(out, place, link, profile.kv_bytes_per_token)
+    # What comes from files or from afar crosses the host link too.
+    out[Col.RESTORE_TOKEN + 1 : Col.RESTORE_TOKEN + 3] += out[Col.RESTORE_TOKEN]
     return out
 
 
 def _restore(out: Floats, place: int, link: Link, kv_bytes: float) -> None:
     out[Col.RESTORE_FIXED + place] = 1e3 * link.fixed_s
     out[Col.RESTORE_TOKEN + place] = 1e3 * kv_bytes / link.bytes_per_s
-    out[Col.RESTORE_RAMP + place] = link.ramp_tokens or NO_RAMP
+    out[Col.RESTORE_RAMP + place] = 1.0 / (link.ramp_tokens or 1)

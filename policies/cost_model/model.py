@@ -189,7 +189,7 @@ class CostModel:
 
     def _restore_ms(self, row: int, place: int, tokens: float) -> float:
         prior = self._prior[:, row]
-        fixed = prior[Col.RESTORE_FIXED + place] * min(1.0, tokens / prior[Col.RESTORE_RAMP + place])
+        fixed = prior[Col.RESTORE_FIXED + place] * min(1.0, tokens * prior[Col.RESTORE_RAMP + place])
         moving = tokens * prior[Col.RESTORE_TOKEN + place]
         return float(max(fixed, moving) if prior[Col.OVERLAPS] else fixed + moving)
 

@@ -36,7 +36,7 @@ class ConsistentHash:
         rows = [row for _, row in scored]
         if self._spec.balance:
             exchanges = view.exchanges
-            limit = math.ceil(self._spec.balance * (float(exchanges[slate.index].sum()) + 1.0) / len(rows))
+            limit = math.ceil(self._spec.balance * (float(exchanges[slate.at].sum()) + 1.0) / len(rows))
             rows.sort(key=lambda row: bool(exchanges[row] >= limit))
         return Ranking(rows[:ATTEMPTS])
 

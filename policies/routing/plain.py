@@ -96,7 +96,7 @@ def _load(view: FleetView, slate: Slate, place: int, spec: LeastLoadSpec) -> flo
 
 
 def _loads(view: FleetView, slate: Slate, exchange_tokens: int) -> list[float]:
-    work = view.prefill_tokens[slate.index] + exchange_tokens * view.exchanges[slate.index]
+    work = view.prefill_tokens[slate.at] + exchange_tokens * view.exchanges[slate.at]
     loads: list[float] = (work / slate.weight).tolist()
     return loads
 

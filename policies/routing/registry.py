@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from backends.contracts import Expected, Random, Tier
 from backends.located import Located
 from policies.cost_model.model import CostModel
+from policies.routing.backlog import Backlog
 from policies.routing.request import RouteRequest
 from policies.routing.view import FleetView, Slate
 
@@ -33,8 +34,18 @@ class Case:
     view: FleetView
     located: Located | None
     cost_model: CostModel
+    backlog: Backlog
     rng: Random
     now_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """Predicted work of the first row, in ms, for the queues it will stand in."""
+
+    prefill_ms: float
+    link_ms: float
+    fs_ms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +54,7 @@ class Ranking:
 
     rows: Sequence[int]
     expected: Expected | None = None  # of the first row
+    charge: Charge | None = None
     prefill_tokens: int | None = None  # work to count on its lease; None: the whole prompt
     load_tiers: tuple[Tier, ...] | None = None  # tiers the engine should load from; None: all it finds
     # Cost terms in ms by row; called only when somebody wants to see them.

@@ -10,6 +10,8 @@ import xxhash
 from backends.contracts import TIERS, Candidate, Clock, Decision, FleetSnapshot, Random, Replica, ReplicaState
 from backends.located import Located
 from policies.cost_model.model import CostModel
+from policies.inflight import PeerTable
+from policies.routing.backlog import Backlog
 from policies.routing.registry import Case, Policy, Ranking, Registry
 from policies.routing.request import RouteRequest
 from policies.routing.view import FleetView, Slate
@@ -23,16 +25,19 @@ class Router:
     "Decide again" needs a fresh router over the same registry: a decision moves the memory of its policy.
     """
 
-    __slots__ = ("_clock", "_default", "_policies", "_registry", "view")
+    __slots__ = ("_backlog", "_clock", "_default", "_policies", "_registry", "_view")
 
-    def __init__(self, registry: Registry, clock: Clock, *, default: str = "p2c") -> None:
+    def __init__(
+        self, registry: Registry, clock: Clock, *, default: str = "p2c", peers: PeerTable | None = None
+    ) -> None:
         if default not in registry:
             raise ValueError(f"unknown routing policy {default!r}; known: {', '.join(registry)}")
         self._registry = registry
         self._clock = clock
         self._default = default
         self._policies: dict[str, Policy] = {}
-        self.view = FleetView()
+        self._view = FleetView(peers)
+        self._backlog = Backlog()
 
     def decide(
         self,
@@ -44,16 +49,21 @@ class Router:
     ) -> Decision:
         """Choose a replica. `order` is empty when no replica is left; an unknown policy name raises KeyError."""
         now_s = self._clock.monotonic()
-        if self.view.refresh(snapshot):
+        if self._view.refresh(snapshot):
             cost_model.align(snapshot, now_s)
+            self._backlog.align(snapshot)
         cost_model.tick(now_s)
         name = request.policy or self._default
         slate = self._slate(request, rng)
         if not slate:
             return Decision(policy=name, order=(), explain=partial(_evidence, request, snapshot, slate, None))
-        ranking = self._policy(name).rank(
-            Case(request, slate, self.view, located, cost_model, rng, now_s),
-        )
+        case = Case(request, slate, self._view, located, cost_model, self._backlog, rng, now_s)
+        ranking = self._policy(name).rank(case)
+        if ranking.charge is not None:
+            work = ranking.charge
+            self._backlog.charge(
+                ranking.rows[0], now_s, prefill_ms=work.prefill_ms, link_ms=work.link_ms, fs_ms=work.fs_ms
+            )
         return _decision(name, request, snapshot, slate, ranking, located)
 
     def _policy(self, name: str) -> Policy:
@@ -68,8 +78,8 @@ class Router:
         if any(pool.share < 1.0 for pool in pools):
             dice = _dice(request.session, rng)
             pools = tuple(pool for pool in pools if pool.share >= 1.0 or dice < pool.share)
-        slate = self.view.slate(pools)
-        return self.view.without(slate, request.exclude) if request.exclude else slate
+        slate = self._view.slate(pools)
+        return self._view.without(slate, request.exclude) if request.exclude else slate
 
 
 def _dice(session: str, rng: Random) -> float:
