@@ -1,601 +1,398 @@
-// HTTP/1.1 load generator: one thread, epoll, keep-alive. Output: one JSON line.
-//   load -t 127.0.0.1:9000 -b body.json -c 32 -D 3 [-r rate] [-n maxreq] [-s 1 (SSE)] [-k expect_chunks] [-P path] [-H
-//   "k: v"]
-// closed loop unless -r; with -r an idle connection sends at the scheduled instant (else latency counts from the
-// schedule). SSE: "t=<19 digits>" marks inside the decoded payload give the one-way delay mock->client of each chunk.
+// HTTP/1.1 load generator: one thread, epoll, keep-alive, loopback only. Prints one line of JSON.
+//   load -t 127.0.0.1:PORT -b BODY_FILE -c CONNECTIONS -D SECONDS [-r RATE] [-s 1 -k CHUNKS] [-S STAGGER_US] [-H "k: v"]
+// Closed loop, or with -r an open one: a request goes out at its time, and when no connection was free then, its latency
+// counts from that time. -s 1 reads SSE: the mock's "t=<19 digits>" in a chunk gives that chunk's one-way delay.
+// Every answer is checked: status 200 and the mock's text, or CHUNKS marks and [DONE].
 #define _GNU_SOURCE
-#include <arpa/inet.h>
-#include <errno.h>
+#include "common.h"
+#include <fcntl.h>
 #include <math.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <strings.h>
-#include <sys/epoll.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
-#include <time.h>
-#include <unistd.h>
+
+#define KEY "sk-1234"
+#define NONCE "NONCE000000000000" // its digits are counted up, so that no two bodies are equal
+#define NONCE_DIGITS 12
+#define MARK_DIGITS 19
+#define GRACE_S 10.0    // for what is in flight at the end
+#define LATE_NS 2000000 // a request sent later than this after its time counts from its time
+#define MAX_WAIT_NS 50000000
+
 typedef struct {
-  float *v;
-  size_t n, cap;
-} vec;
-static void push(vec *a, double x) {
-  if (a->n == a->cap) {
-    a->cap = a->cap ? a->cap * 2 : 4096;
-    a->v = realloc(a->v, a->cap * sizeof(float));
-  }
-  a->v[a->n++] = x;
-}
-static int cmpf(const void *a, const void *b) {
-  float x = *(float *)a, y = *(float *)b;
-  return x < y ? -1 : x > y;
-}
-static double pct(vec *a, double p) {
-  if (!a->n) {
-    return 0;
-  }
-  size_t i = (size_t)ceil(p * a->n);
-  if (i) {
-    i--;
-  }
-  if (i >= a->n) {
-    i = a->n - 1;
-  }
-  return a->v[i];
-}
+  float *values;
+  size_t count, cap;
+} series;
+
+typedef enum { SIZE_LINE, DATA, DATA_END, TRAILER } chunk_state;
+
 typedef struct {
-  int fd, busy, hdr, chunked, status, close;
-  size_t head, cl;
-  char *b;
-  size_t len, cap, pos;
-  long crem;
-  int cst; // raw + chunk decoder
-  char *p;
-  size_t pl, pcap, scan;
+  int fd, busy, want_write;
   size_t sent;
-  uint64_t t0, tlast;
-  int ttft, marks, done, wantw, connecting;
-  size_t hi;
+  buffer in;      // the answer as it came
+  size_t parsed;  // of it
+  buffer payload; // the answer's body without chunk framing
+  size_t scanned; // of it, for marks
+  http_head head;
+  int status;
+  chunk_state state;
+  size_t chunk_left;
+  uint64_t begun, last_mark;
+  int marks;
 } conn;
-static int ep;
-static struct sockaddr_in addr;
-static char *req, *nonce;
-static size_t reqlen;
-static uint64_t ncount;
-static int sse, expectk;
-static uint64_t late0;
-static vec lat, ttft, oneway, gap;
-static uint64_t ok, err, bad, bytes, chunks, reconn;
-static char errs[400];
-static uint64_t now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec * 1000000000ull + t.tv_nsec;
+
+static int epoll, sse, expected_marks;
+static struct sockaddr_in target;
+static char *request, *nonce;
+static size_t request_len;
+static uint64_t nonce_count;
+static series latency, first_mark, one_way, gap;
+static uint64_t good, failed, wrong, marks, late;
+static char first_trouble[300];
+
+// The schedule: when requests start and which connections are free to take them.
+static conn *conns, **idle;
+static int conn_count, idle_count, busy, staged;
+static uint64_t begin, end, interval, stagger, next_due, backlog;
+
+static void record(series *s, double value) {
+  if (s->count == s->cap) {
+    s->cap = s->cap ? s->cap * 2 : 4096;
+    s->values = realloc(s->values, s->cap * sizeof *s->values);
+  }
+  s->values[s->count++] = value;
 }
-static void mod(conn *c, uint32_t e) {
-  struct epoll_event ev = {.events = e, .data.ptr = c};
-  epoll_ctl(ep, EPOLL_CTL_MOD, c->fd, &ev);
-}
-static void note(const char *s) {
-  if (!errs[0]) {
-    int j = 0;
-    for (int i = 0; s[i] && j < 300; i++) {
-      unsigned char ch = s[i];
-      if (ch < 32 || ch == '"' || ch == '\\') {
-        ch = ' ';
-      }
-      errs[j++] = ch;
-    }
-    errs[j] = 0;
+
+static void note(const char *text, size_t len) {
+  if (first_trouble[0]) return;
+  for (size_t i = 0; i < len && i < sizeof first_trouble - 1; i++) {
+    unsigned char c = text[i];
+    first_trouble[i] = c < 32 || c > 126 || c == '"' || c == '\\' ? ' ' : c;
   }
 }
-static int dial(conn *c) {
-  if (c->fd >= 0) {
-    close(c->fd);
-  }
+
+static void dial(conn *c) {
+  if (c->fd >= 0) close(c->fd);
   c->fd = socket(AF_INET, SOCK_STREAM, 0);
-  int one = 1;
-  setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-  if (connect(c->fd, (void *)&addr, sizeof addr)) {
+  no_delay(c->fd);
+  if (connect(c->fd, (void *)&target, sizeof target)) {
     perror("connect");
-    return -1;
+    exit(1);
   }
-  int fl = 1;
-  (void)fl;
-  extern int fcntl(int, int, ...);
-  fcntl(c->fd, 4, 04000); // F_SETFL O_NONBLOCK
-  struct epoll_event ev = {.events = EPOLLIN, .data.ptr = c};
-  epoll_ctl(ep, EPOLL_CTL_ADD, c->fd, &ev);
-  c->len = 0;
-  return 0;
+  fcntl(c->fd, F_SETFL, O_NONBLOCK);
+  c->want_write = 0;
+  watch(epoll, EPOLL_CTL_ADD, c->fd, c, EPOLLIN);
 }
-static int flush(conn *c) {
-  while (c->sent < reqlen) {
-    ssize_t k = send(c->fd, req + c->sent, reqlen - c->sent, MSG_NOSIGNAL);
-    if (k < 0) {
-      if (errno == EAGAIN) {
-        if (!c->wantw) {
-          c->wantw = 1;
-          mod(c, EPOLLIN | EPOLLOUT);
-        }
-        return 0;
-      }
-      return -1;
+
+// Returns -1 when the connection is broken.
+static int send_rest(conn *c) {
+  while (c->sent < request_len) {
+    ssize_t sent = send(c->fd, request + c->sent, request_len - c->sent, MSG_NOSIGNAL);
+    if (sent >= 0) {
+      c->sent += sent;
+      continue;
     }
-    c->sent += k;
+    if (errno != EAGAIN) return -1;
+    break;
   }
-  if (c->wantw) {
-    c->wantw = 0;
-    mod(c, EPOLLIN);
+  int want = c->sent < request_len;
+  if (want != c->want_write) {
+    c->want_write = want;
+    watch(epoll, EPOLL_CTL_MOD, c->fd, c, want ? EPOLLIN | EPOLLOUT : EPOLLIN);
   }
   return 0;
 }
-static int start(conn *c, uint64_t t) {
+
+static void start(conn *c, uint64_t counted_from) {
   c->busy = 1;
-  c->hdr = 0;
-  c->status = 0;
-  c->close = 0;
-  c->chunked = 0;
-  c->cl = 0;
-  c->len = 0;
-  c->pos = 0;
-  c->cst = 0;
-  c->crem = 0;
-  c->pl = 0;
-  c->scan = 0;
-  c->sent = 0;
-  c->t0 = t;
-  c->tlast = 0;
-  c->ttft = 0;
+  busy++;
+  c->in.len = c->parsed = c->payload.len = c->scanned = c->sent = 0;
+  c->head.length = 0;
+  c->state = SIZE_LINE;
   c->marks = 0;
-  c->done = 0;
+  c->begun = counted_from;
   if (nonce) {
-    uint64_t v = ++ncount;
-    for (int i = 11; i >= 0; i--) {
-      nonce[i] = '0' + v % 10;
-      v /= 10;
-    }
+    uint64_t value = ++nonce_count;
+    for (int i = NONCE_DIGITS - 1; i >= 0; i--, value /= 10) nonce[i] = '0' + value % 10;
   }
-  if (flush(c) < 0) {
-    reconn++;
-    if (dial(c) < 0) {
-      return -1;
-    }
+  if (send_rest(c) < 0) { // the gateway closed an idle connection: that is its right
+    dial(c);
     c->sent = 0;
-    if (flush(c) < 0) {
-      return -1;
-    }
+    send_rest(c);
   }
-  return 0;
 }
-static void scanp(conn *c, uint64_t t) { // marks
+
+// After an answer: on with the next request, or wait for its time.
+static void next(conn *c, uint64_t t) {
+  c->busy = 0;
+  busy--;
+  if (interval) {
+    idle[idle_count++] = c;
+  } else if (t < end) {
+    start(c, now_ns());
+  }
+}
+
+static void scan_marks(conn *c, uint64_t t) {
   for (;;) {
-    char *q = memmem(c->p + c->scan, c->pl - c->scan, "t=", 2);
-    if (!q || q + 21 > c->p + c->pl) {
-      if (q) {
-        c->scan = q - c->p;
-      } else if (c->pl > 1) {
-        c->scan = c->pl - 1;
-      }
+    char *at = memmem(c->payload.data + c->scanned, c->payload.len - c->scanned, "t=", 2);
+    char *stop = c->payload.data + c->payload.len;
+    if (!at || at + 2 + MARK_DIGITS > stop) {
+      c->scanned = at ? (size_t)(at - c->payload.data) : c->payload.len - (c->payload.len > 0);
       return;
     }
-    c->scan = q + 2 - c->p;
-    if (q[2] != '0' || q[21 - 1] < '0' || q[21 - 1] > '9') {
+    char digits[MARK_DIGITS + 1] = "", *rest;
+    memcpy(digits, at + 2, MARK_DIGITS);
+    c->scanned = at + 2 - c->payload.data;
+    uint64_t sent = strtoull(digits, &rest, 10);
+    if (rest != digits + MARK_DIGITS) continue;
+    c->scanned += MARK_DIGITS;
+    record(&one_way, (double)(int64_t)(t - sent) / NS_PER_US);
+    if (c->marks++) {
+      record(&gap, (double)(t - c->last_mark) / NS_PER_US);
+    } else {
+      record(&first_mark, (double)(t - c->begun) / NS_PER_US);
+    }
+    c->last_mark = t;
+    marks++;
+  }
+}
+
+// Takes chunk framing off. Returns 1 at the end of the body.
+static int unchunk(conn *c) {
+  while (c->parsed < c->in.len) {
+    char *at = c->in.data + c->parsed;
+    size_t left = c->in.len - c->parsed;
+    if (c->state == DATA) {
+      size_t take = left < c->chunk_left ? left : c->chunk_left;
+      buffer_add(&c->payload, at, take);
+      c->parsed += take;
+      c->chunk_left -= take;
+      if (!c->chunk_left) c->state = DATA_END;
       continue;
     }
-    uint64_t v = 0;
-    int good = 1;
-    for (int i = 0; i < 19; i++) {
-      char d = q[2 + i];
-      if (d < '0' || d > '9') {
-        good = 0;
-        break;
-      }
-      v = v * 10 + d - '0';
-    }
-    if (!good) {
-      continue;
-    }
-    c->scan = q + 21 - c->p;
-    chunks++;
-    c->marks++;
-    push(&oneway, (double)(int64_t)(t - v) / 1000.0);
-    if (!c->ttft) {
-      c->ttft = 1;
-      push(&ttft, (t - c->t0) / 1000.0);
-    } else {
-      push(&gap, (t - c->tlast) / 1000.0);
-    }
-    c->tlast = t;
-  }
-}
-static void addp(conn *c, const char *s, size_t n) {
-  if (c->pl + n + 1 > c->pcap) {
-    c->pcap = (c->pl + n + 1) * 2 + 65536;
-    c->p = realloc(c->p, c->pcap);
-  }
-  memcpy(c->p + c->pl, s, n);
-  c->pl += n;
-}
-// returns 1 when the response is complete
-static int parse(conn *c, uint64_t t) {
-  if (!c->hdr) {
-    char *e = memmem(c->b, c->len, "\r\n\r\n", 4);
-    if (!e) {
-      return 0;
-    }
-    c->hdr = 1;
-    c->head = e + 4 - c->b;
-    c->status = atoi(c->b + 9);
-    c->cl = (size_t)-1;
-    char *p = c->b;
-    while (p < e) {
-      char *nl = memmem(p, e + 2 - p, "\r\n", 2);
-      if (!nl) {
-        break;
-      }
-      if (!strncasecmp(p, "content-length:", 15)) {
-        c->cl = strtoull(p + 15, 0, 10);
-      } else if (!strncasecmp(p, "transfer-encoding:", 18)) {
-        c->chunked = 1;
-      } else if (!strncasecmp(p, "connection: close", 17)) {
-        c->close = 1;
-      }
-      p = nl + 2;
-    }
-    c->pos = c->head;
-    if (c->status == 100) {
-      memmove(c->b, c->b + c->head, c->len - c->head);
-      c->len -= c->head;
-      c->hdr = 0;
-      return parse(c, t);
-    }
-  }
-  if (!c->chunked) {
-    addp(c, c->b + c->pos, c->len - c->pos);
-    c->pos = c->len;
-    if (sse) {
-      scanp(c, t);
-    }
-    return c->cl != (size_t)-1 && c->len >= c->head + c->cl;
-  }
-  while (c->pos < c->len) {
-    if (c->cst == 0) {
-      char *e = memmem(c->b + c->pos, c->len - c->pos, "\r\n", 2);
-      if (!e) {
-        break;
-      }
-      c->crem = strtol(c->b + c->pos, 0, 16);
-      c->pos = e + 2 - c->b;
-      c->cst = c->crem ? 1 : 3;
-    } else if (c->cst == 1) {
-      size_t k = c->len - c->pos;
-      if (k > (size_t)c->crem) {
-        k = c->crem;
-      }
-      addp(c, c->b + c->pos, k);
-      c->pos += k;
-      c->crem -= k;
-      if (!c->crem) {
-        c->cst = 2;
-      }
-    } else if (c->cst == 2) {
-      if (c->len - c->pos < 2) {
-        break;
-      }
-      c->pos += 2;
-      c->cst = 0;
-    } else {
-      char *e = memmem(c->b + c->pos, c->len - c->pos, "\r\n", 2);
-      if (!e) {
-        break;
-      }
-      int empty = (e == c->b + c->pos);
-      c->pos = e + 2 - c->b;
-      if (empty) {
-        if (sse) {
-          scanp(c, t);
-        }
-        return 1;
-      }
-    }
-  }
-  if (sse) {
-    scanp(c, t);
-  }
-  return 0;
-}
-static void finish(conn *c, uint64_t t) {
-  c->busy = 0;
-  bytes += c->len;
-  if (c->status != 200) {
-    err++;
-    addp(c, "", 1);
-    note(c->p ? c->p : "");
-  } else if (sse ? (c->marks != expectk || !memmem(c->p, c->pl, "[DONE]", 6))
-                 : (!memmem(c->p, c->pl, "byte for byte", 13))) {
-    bad++;
-    addp(c, "", 1);
-    note(c->p);
-  } else {
-    ok++;
-    push(&lat, (t - c->t0) / 1000.0);
-  }
-  if (c->close) {
-    reconn++;
-    dial(c);
-  }
-}
-static void dist(const char *k, vec *a) {
-  qsort(a->v, a->n, sizeof(float), cmpf);
-  double s = 0;
-  for (size_t i = 0; i < a->n; i++) {
-    s += a->v[i];
-  }
-  printf(",\"%s\":{\"n\":%zu,\"mean\":%.1f,\"p50\":%.1f,\"p90\":%.1f,\"p99\":%.1f,\"max\":%.1f}", k, a->n,
-         a->n ? s / a->n : 0, pct(a, .5), pct(a, .9), pct(a, .99), pct(a, 1));
-}
-int main(int argc, char **argv) {
-  int o, nc = 1;
-  double dur = 3, rate = 0, grace = 10, stag = 0;
-  long maxreq = 0;
-  char *tgt = "127.0.0.1:9000", *bf = 0, *path = "/v1/chat/completions";
-  char hdrs[2048] = "";
-  while ((o = getopt(argc, argv, "t:b:c:D:r:n:s:k:P:H:g:S:")) != -1) {
-    switch (o) {
-    case 't':
-      tgt = optarg;
-      break;
-    case 'b':
-      bf = optarg;
-      break;
-    case 'c':
-      nc = atoi(optarg);
-      break;
-    case 'D':
-      dur = atof(optarg);
-      break;
-    case 'r':
-      rate = atof(optarg);
-      break;
-    case 'n':
-      maxreq = atol(optarg);
-      break;
-    case 's':
-      sse = atoi(optarg);
-      break;
-    case 'k':
-      expectk = atoi(optarg);
-      break;
-    case 'P':
-      path = optarg;
-      break;
-    case 'g':
-      grace = atof(optarg);
-      break;
-    case 'S':
-      stag = atof(optarg);
-      break;
-    case 'H':
-      strcat(hdrs, optarg);
-      strcat(hdrs, "\r\n");
-      break;
-    }
-  }
-  signal(SIGPIPE, SIG_IGN);
-  char host[64];
-  strncpy(host, tgt, 63);
-  char *col = strchr(host, ':');
-  *col = 0;
-  addr.sin_family = AF_INET;
-  addr.sin_port = htons(atoi(col + 1));
-  inet_pton(AF_INET, host, &addr.sin_addr);
-  if ((ntohl(addr.sin_addr.s_addr) >> 24) != 127) {
-    fprintf(stderr, "loopback only\n");
-    return 2;
-  }
-  FILE *f = fopen(bf, "rb");
-  fseek(f, 0, SEEK_END);
-  size_t bl = ftell(f);
-  rewind(f);
-  req = malloc(bl + 4096);
-  int h = sprintf(req,
-                  "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nAccept: */*\r\nUser-Agent: "
-                  "load/1\r\nAuthorization: Bearer sk-1234\r\n%sContent-Length: %zu\r\n\r\n",
-                  path, tgt, hdrs, bl);
-  if (fread(req + h, 1, bl, f) != bl) {
-    return 1;
-  }
-  reqlen = h + bl;
-  nonce = memmem(req, reqlen, "NONCE000000000000", 17);
-  if (nonce) {
-    nonce += 5;
-    ncount = (now() / 1000000) % 1000000000ull * 100;
-  }
-  ep = epoll_create1(0);
-  conn *cs = calloc(nc, sizeof(conn));
-  int *idle = malloc(sizeof(int) * nc), ni = 0;
-  for (int i = 0; i < nc; i++) {
-    cs[i].fd = -1;
-    cs[i].cap = 65536;
-    cs[i].b = malloc(65536);
-    if (dial(&cs[i]) < 0) {
+    char *line_end = memmem(at, left, "\r\n", 2);
+    if (!line_end) return 0;
+    c->parsed += line_end + 2 - at;
+    if (c->state == SIZE_LINE) {
+      c->chunk_left = strtoul(at, NULL, 16);
+      c->state = c->chunk_left ? DATA : TRAILER;
+    } else if (c->state == DATA_END) {
+      c->state = SIZE_LINE;
+    } else if (line_end == at) {
       return 1;
     }
   }
-  uint64_t T0 = now(), end = T0 + (uint64_t)(dur * 1e9), stop = end + (uint64_t)(grace * 1e9),
-           step = rate > 0 ? (uint64_t)(1e9 / rate) : 0, sched = T0;
-  long issued = 0;
-  int busy = 0;
-  size_t backlog = 0;
-  if (rate > 0 || stag > 0) {
-    for (int i = nc - 1; i >= 0; i--) {
-      idle[ni++] = i;
+  return 0;
+}
+
+// Returns 1 when the answer is complete.
+static int parse(conn *c, uint64_t t) {
+  if (!c->head.length) {
+    c->head = parse_head(c->in.data, c->in.len);
+    if (!c->head.length) return 0;
+    c->status = atoi(c->in.data + strlen("HTTP/1.1 "));
+    if (c->status == 100) { // an interim answer: the real one follows
+      c->in.len -= c->head.length;
+      memmove(c->in.data, c->in.data + c->head.length, c->in.len);
+      c->head.length = 0;
+      return parse(c, t);
     }
+    c->parsed = c->head.length;
+  }
+  int complete;
+  if (c->head.chunked) {
+    complete = unchunk(c);
   } else {
-    for (int i = 0; i < nc; i++) {
-      start(&cs[i], now());
-      busy++;
-      issued++;
+    buffer_add(&c->payload, c->in.data + c->parsed, c->in.len - c->parsed);
+    c->parsed = c->in.len;
+    complete = c->head.has_length && c->payload.len >= c->head.content_length;
+  }
+  if (sse) scan_marks(c, t);
+  return complete;
+}
+
+static void judge(conn *c, uint64_t t) {
+  const char *proof = sse ? "[DONE]" : "byte for byte";
+  if (c->status != 200) {
+    failed++;
+    note(c->payload.data, c->payload.len);
+  } else if ((sse && c->marks != expected_marks) || !memmem(c->payload.data, c->payload.len, proof, strlen(proof))) {
+    wrong++;
+    note(c->payload.data, c->payload.len);
+  } else {
+    good++;
+    record(&latency, (double)(t - c->begun) / NS_PER_US);
+  }
+}
+
+// Returns the time of the last complete answer, 0 when there was none.
+static uint64_t on_event(conn *c, uint32_t events) {
+  if (events & EPOLLOUT) send_rest(c);
+  if (!(events & (EPOLLIN | EPOLLHUP | EPOLLERR))) return 0;
+  int closed = buffer_recv(&c->in, c->fd);
+  uint64_t t = now_ns();
+  if (!c->busy) {
+    if (closed) dial(c);
+    return 0;
+  }
+  int until_close = closed && c->head.length && !c->head.chunked && !c->head.has_length;
+  if (parse(c, t) || until_close) {
+    judge(c, t);
+    if (c->head.close || closed) dial(c);
+    next(c, t);
+    return t;
+  }
+  if (closed) {
+    failed++;
+    note("closed within an answer", 23);
+    dial(c);
+    next(c, t);
+  }
+  return 0;
+}
+
+static void start_due(uint64_t t) {
+  for (; interval && next_due <= t && next_due < end; next_due += interval) {
+    if (idle_count) {
+      uint64_t sent = now_ns();
+      start(idle[--idle_count], sent - next_due > LATE_NS ? next_due : sent);
+    } else {
+      backlog++;
+      late++;
     }
   }
-  if (stag > 0) {
-    step = (uint64_t)(stag * 1e3);
-  }
-  uint64_t tend = T0;
-  struct epoll_event evs[512];
-  int staged = 0;
+  for (; backlog && idle_count; backlog--) start(idle[--idle_count], next_due - backlog * interval);
+  for (; stagger && staged < conn_count && begin + staged * stagger <= t; staged++) start(&conns[staged], now_ns());
+}
+
+static int wait_for_events(uint64_t t, struct epoll_event *events, int count) {
+  uint64_t wait = MAX_WAIT_NS, due = UINT64_MAX;
+  if (interval && next_due < end) due = next_due;
+  if (stagger && staged < conn_count) due = begin + staged * stagger;
+  if (due != UINT64_MAX && (due <= t || due - t < wait)) wait = due > t ? due - t : 0;
+  struct timespec timeout = {wait / NS_PER_S, wait % NS_PER_S};
+  return epoll_pwait2(epoll, events, count, &timeout, NULL);
+}
+
+// Returns when the last answer was complete.
+static uint64_t run(void) {
+  struct epoll_event events[512];
+  uint64_t last = begin;
   for (;;) {
-    uint64_t t = now();
-    if (rate > 0) {
-      while (sched <= t && sched < end && (!maxreq || issued < maxreq)) {
-        if (ni) {
-          conn *c = &cs[idle[--ni]];
-          uint64_t t1 = now();
-          start(c, t1 - sched > 2000000 ? sched : t1);
-          busy++;
-        } else {
-          backlog++;
-          late0++;
-        }
-        issued++;
-        sched += step;
-      }
+    uint64_t t = now_ns();
+    start_due(t);
+    if (t >= end && !busy) return last;
+    if (t >= end + (uint64_t)(GRACE_S * NS_PER_S)) {
+      failed += busy;
+      note("no answer in time", 17);
+      return last;
     }
-    if (rate > 0) {
-      while (backlog && ni) {
-        conn *c = &cs[idle[--ni]];
-        start(c, sched - backlog * step);
-        busy++;
-        backlog--;
-      }
-    }
-    if (stag > 0) {
-      while (staged < nc && T0 + staged * step <= t) {
-        start(&cs[staged++], now());
-        busy++;
-        issued++;
-      }
-    }
-    if ((t >= end || (maxreq && issued >= maxreq)) && !busy) {
-      break;
-    }
-    if (t >= stop) {
-      note("timeout");
-      err += busy;
-      break;
-    }
-    uint64_t w = 50000000;
-    if (rate > 0 && sched < end) {
-      uint64_t k = sched > t ? sched - t : 0;
-      if (k < w) {
-        w = k;
-      }
-    }
-    if (stag > 0 && staged < nc) {
-      uint64_t k = T0 + staged * step;
-      k = k > t ? k - t : 0;
-      if (k < w) {
-        w = k;
-      }
-    }
-    struct timespec ts = {w / 1000000000ull, w % 1000000000ull};
-    int n = epoll_pwait2(ep, evs, 512, &ts, 0);
-    for (int i = 0; i < n; i++) {
-      conn *c = evs[i].data.ptr;
-      if (evs[i].events & EPOLLOUT) {
-        flush(c);
-      }
-      if (!(evs[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR))) {
-        continue;
-      }
-      int eof = 0;
-      for (;;) {
-        if (c->cap - c->len < 32768) {
-          c->cap *= 2;
-          c->b = realloc(c->b, c->cap);
-        }
-        size_t room = c->cap - c->len;
-        ssize_t k = recv(c->fd, c->b + c->len, room, 0);
-        if (k > 0) {
-          c->len += k;
-          if ((size_t)k < room) {
-            break;
-          }
-          continue;
-        }
-        if (k < 0 && (errno == EAGAIN || errno == EINTR)) {
-          break;
-        }
-        eof = 1;
-        break;
-      }
-      t = now();
-      int done = 0;
-      if (c->busy) {
-        done = parse(c, t);
-        if (!done && eof) {
-          if (c->hdr && !c->chunked && c->cl == (size_t)-1) {
-            done = 1;
-            c->close = 1;
-          } else {
-            err++;
-            note("eof mid-response");
-            c->busy = 0;
-            busy--;
-            dial(c);
-            if (rate > 0) {
-              idle[ni++] = c - cs;
-            } else if (t < end && (!maxreq || issued < maxreq)) {
-              start(c, now());
-              busy++;
-              issued++;
-            }
-            continue;
-          }
-        }
-      } else if (eof) {
-        reconn++;
-        dial(c);
-        continue;
-      }
-      if (done) {
-        finish(c, t);
-        tend = t;
-        busy--;
-        if (rate > 0) {
-          idle[ni++] = c - cs;
-        } else if (t < end && (!maxreq || issued < maxreq)) {
-          start(c, now());
-          busy++;
-          issued++;
-        }
-      }
+    int count = wait_for_events(t, events, 512);
+    for (int i = 0; i < count; i++) {
+      uint64_t done = on_event(events[i].data.ptr, events[i].events);
+      if (done) last = done;
     }
   }
-  struct rusage ru;
-  getrusage(RUSAGE_SELF, &ru);
-  double cpu = ru.ru_utime.tv_sec + ru.ru_utime.tv_usec / 1e6 + ru.ru_stime.tv_sec + ru.ru_stime.tv_usec / 1e6;
-  double el = (tend - T0) / 1e9;
-  if (el <= 0) {
-    el = 1e-9;
-  }
-  printf("{\"ok\":%llu,\"err\":%llu,\"bad\":%llu,\"secs\":%.4f,\"rps\":%.1f,\"chunks\":%llu,\"bytes\":%llu,\"reconn\":%"
-         "llu,\"late\":%llu,\"load_cpu_s\":%.4f,\"note\":\"%s\"",
-         (unsigned long long)ok, (unsigned long long)err, (unsigned long long)bad, el, ok / el,
-         (unsigned long long)chunks, (unsigned long long)bytes, (unsigned long long)reconn, (unsigned long long)late0,
-         cpu, errs);
-  dist("lat_us", &lat);
+}
+
+static int ascending(const void *a, const void *b) {
+  float x = *(const float *)a, y = *(const float *)b;
+  return x < y ? -1 : x > y;
+}
+
+static double percentile(const series *s, double share) {
+  return s->count ? s->values[(size_t)fmax(0, ceil(share * s->count) - 1)] : 0;
+}
+
+static void print_series(const char *name, series *s) {
+  double sum = 0;
+  qsort(s->values, s->count, sizeof *s->values, ascending);
+  for (size_t i = 0; i < s->count; i++) sum += s->values[i];
+  printf(",\"%s\":{\"n\":%zu,\"mean\":%.1f,\"p50\":%.1f,\"p90\":%.1f,\"p99\":%.1f,\"max\":%.1f}", name, s->count,
+         s->count ? sum / s->count : 0, percentile(s, .5), percentile(s, .9), percentile(s, .99), percentile(s, 1));
+}
+
+static void print_report(double seconds) {
+  struct rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  double cpu = usage.ru_utime.tv_sec + usage.ru_stime.tv_sec + (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+  printf("{\"ok\":%llu,\"err\":%llu,\"bad\":%llu,\"rps\":%.1f,\"chunks\":%llu,\"late\":%llu,\"load_cpu_s\":%.4f,"
+         "\"note\":\"%s\"",
+         (unsigned long long)good, (unsigned long long)failed, (unsigned long long)wrong, good / fmax(seconds, 1e-9),
+         (unsigned long long)marks, (unsigned long long)late, cpu, first_trouble);
+  print_series("lat_us", &latency);
   if (sse) {
-    dist("ttft_us", &ttft);
-    dist("oneway_us", &oneway);
-    dist("gap_us", &gap);
+    print_series("ttft_us", &first_mark);
+    print_series("oneway_us", &one_way);
+    print_series("gap_us", &gap);
   }
   printf("}\n");
+}
+
+static int read_request(const char *body_file, const char *headers) {
+  FILE *file = fopen(body_file, "rb");
+  if (!file) return -1;
+  fseek(file, 0, SEEK_END);
+  size_t body_len = ftell(file);
+  rewind(file);
+  request = malloc(body_len + 4096);
+  int head_len = sprintf(request,
+                         "POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nContent-Type: application/json\r\n"
+                         "Accept: */*\r\nUser-Agent: load/1\r\nAuthorization: Bearer " KEY "\r\n%s"
+                         "Content-Length: %zu\r\n\r\n",
+                         ntohs(target.sin_port), headers, body_len);
+  request_len = head_len + body_len;
+  size_t got = fread(request + head_len, 1, body_len, file);
+  fclose(file);
+  nonce = memmem(request, request_len, NONCE, strlen(NONCE));
+  if (nonce) {
+    nonce += strlen(NONCE) - NONCE_DIGITS;
+    nonce_count = now_ns() / 1000000 % 1000000000 * 100; // another run begins elsewhere
+  }
+  return got == body_len ? 0 : -1;
+}
+
+int main(int argc, char **argv) {
+  const char *address = "127.0.0.1:9000", *body_file = "";
+  char headers[2048] = "";
+  double seconds = 3, rate = 0, stagger_us = 0;
+  conn_count = 1;
+  for (int option; (option = getopt(argc, argv, "t:b:c:D:r:s:k:S:H:")) != -1;) {
+    if (option == 't') address = optarg;
+    if (option == 'b') body_file = optarg;
+    if (option == 'c') conn_count = atoi(optarg);
+    if (option == 'D') seconds = atof(optarg);
+    if (option == 'r') rate = atof(optarg);
+    if (option == 's') sse = atoi(optarg);
+    if (option == 'k') expected_marks = atoi(optarg);
+    if (option == 'S') stagger_us = atof(optarg);
+    if (option == 'H') snprintf(headers + strlen(headers), sizeof headers - strlen(headers), "%s\r\n", optarg);
+    if (option == '?') return 64;
+  }
+  if (strncmp(address, "127.0.0.1:", 10)) {
+    fprintf(stderr, "loopback only: -t 127.0.0.1:PORT\n");
+    return 64;
+  }
+  signal(SIGPIPE, SIG_IGN);
+  target = loopback(atoi(address + 10));
+  epoll = epoll_create1(0);
+  if (read_request(body_file, headers)) {
+    perror(body_file);
+    return 1;
+  }
+  conns = calloc(conn_count, sizeof *conns);
+  idle = calloc(conn_count, sizeof *idle);
+  for (int i = 0; i < conn_count; i++) {
+    conns[i].fd = -1;
+    dial(&conns[i]);
+  }
+  begin = next_due = now_ns();
+  end = begin + (uint64_t)(seconds * NS_PER_S);
+  interval = rate > 0 ? (uint64_t)(NS_PER_S / rate) : 0;
+  stagger = (uint64_t)(stagger_us * NS_PER_US);
+  for (int i = conn_count - 1; i >= 0; i--) {
+    if (interval) idle[idle_count++] = &conns[i];
+    if (!interval && !stagger) start(&conns[i], now_ns());
+  }
+  print_report((run() - begin) / 1e9);
   return 0;
 }
