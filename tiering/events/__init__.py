@@ -1,0 +1,1 @@
+"""KV events: decoding and gap tracking are pure; `feed` alone has sockets."""

@@ -1,0 +1,1 @@
+"""The prefix index: which replica holds which block, in which tier."""
