@@ -11,7 +11,7 @@ from gateway.auth import Authenticator, Identity
 from gateway.config.model import Config, Model, Pool
 from gateway.config.resolve import ModelTable
 from gateway.dialects.registry import DecodeOptions
-from gateway.dialects.seal import Keys, Seal
+from gateway.dialects.seal import Keys, Seal, Sealer
 from gateway.dialects.target import Target
 from policies.routing.request import PoolShare
 
@@ -29,7 +29,7 @@ class PoolRuntime:
 class Runtime:
     """One configuration in use. Exchanges keep the one they began with."""
 
-    __slots__ = ("_nonce", "_options", "_seal_keys", "_seals", "auth", "config", "models", "pools", "shares")
+    __slots__ = ("_options", "_sealer", "_seals", "auth", "config", "models", "pools", "shares")
 
     def __init__(self, config: Config, kinds: Registry, fallback_keys: Keys, nonce: Callable[[int], bytes]) -> None:
         """`fallback_keys` seal reasoning when the configuration names no key."""
@@ -42,8 +42,7 @@ class Runtime:
             for model in config.models
         }
         secrets = [key.get_secret_value() for key in config.reasoning.seal_keys]
-        self._seal_keys = Keys.of_secret(*secrets) if secrets else fallback_keys
-        self._nonce = nonce
+        self._sealer = Sealer(Keys.of_secret(*secrets) if secrets else fallback_keys, nonce)
         self._seals: dict[Identity, Seal] = {}
         self._options: dict[Identity, DecodeOptions] = {}
 
@@ -51,7 +50,7 @@ class Runtime:
         """What seals and opens this tenant's reasoning."""
         seal = self._seals.get(identity)
         if seal is None:
-            seal = self._seals[identity] = Seal(self._seal_keys, identity.name, self._nonce)
+            seal = self._seals[identity] = self._sealer.of(identity.name)
         return seal
 
     def options(self, identity: Identity) -> DecodeOptions:
@@ -59,7 +58,6 @@ class Runtime:
         options = self._options.get(identity)
         if options is None:
             options = self._options[identity] = DecodeOptions(
-                tenant=identity.name,
                 seal=self.seal(identity),
                 grants=identity.grants,
                 choices=self.config.limits.choices,
