@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from backends.engines import builtin
+from policies.routing.builtin import builtin_policies
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,4 +19,4 @@ class Known:
 
 def installed() -> Known:
     """What this installation offers."""
-    return Known(engines=tuple(builtin()))
+    return Known(engines=tuple(builtin()), routing=tuple(builtin_policies()))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, get_origin
 
 from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 
 from gateway.config.explain import fields_at
 from gateway.config.model import Config
@@ -34,19 +35,26 @@ def salvage(data: dict[str, Any], faulty: Iterable[PathParts], references: Refer
 
 
 def _cut(data: dict[str, Any], at: PathParts) -> None:
+    entry = isinstance(at[-1], int)
+    owner = at[:-1] if entry else at
+    field = fields_at(owner[:-1]).get(str(owner[-1]))
+    optional = field is None or not field.is_required()
+    *way, key = owner if optional else at  # an optional list goes as a whole
     parent: Any = data
-    for part in at[:-1]:
+    for part in way:
+        if isinstance(parent, dict) and part not in parent:
+            return  # gone already, with another fault
         parent = parent[part]
-    key: Any = at[-1]
-    if isinstance(parent, list):
-        parent[key] = _stand_in(at)  # entries keep their index
-        return
-    field = fields_at(at[:-1]).get(str(key))
-    if field is None or not field.is_required():
+    if optional:
         parent.pop(key, None)
+    elif entry:
+        parent[key] = _stand_in(at)  # the others keep their index
     else:
-        many = str(field.annotation).startswith("tuple")
-        parent[key] = [_stand_in(at)] if many else _stand_in(at)
+        parent[key] = [_stand_in(at)] if _is_list(field) else _stand_in(at)
+
+
+def _is_list(field: FieldInfo | None) -> bool:
+    return field is not None and get_origin(field.annotation) is tuple
 
 
 def _stand_in(at: PathParts) -> str:

@@ -12,6 +12,8 @@ def test_other_problems_are_told_beside_a_faulty_field(file: File, edit: Edit) -
         ('"http://127.0.0.1:9102"', "[]", "pools[0].replicas[1]"),  # an entry keeps its place
         ("auth:", "auht:", "auht"),
         ("auth:", "tenants: 3\nauth:", "tenants"),
+        ("auth:", "tenants: [3, {nam: t}]\nauth:", "tenants[1].nam"),
+        ("auth:", "reasoning: {seal_keys: [a, b]}\nauth:", "reasoning.seal_keys[1]"),
     ):
         found = set(file.problems(text.replace(old, new, 1)))
         assert path in found
