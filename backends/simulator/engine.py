@@ -21,7 +21,9 @@ from backends.simulator.kvcache import FsStore
 from backends.simulator.profiles import Profile
 from backends.simulator.requests import Cached, FinishReason, KvEvent, Progress, QueueFullError, SimRequest
 from backends.simulator.tiers import KvTiers
-from backends.simulator.timing import DecodeRun, PrefillStep, Run, prefill_cost
+from backends.simulator.timing import DecodeRun, Hold, PrefillStep, Run, prefill_cost
+
+Action = Hold | PrefillStep | DecodeRun
 
 _queue_key = attrgetter("queue_key")
 
@@ -75,10 +77,10 @@ class Engine:
         self._prefilling: list[Run] = []
         self._decoding: list[Run] = []
         self._context = 0  # tokens in the decode batch
-        self._action: PrefillStep | DecodeRun | None = None
+        self._action: Action | None = None
         self._front_free_at = 0.0
         self._hold_until = 0.0  # the scheduler loop stands still
-        self._reading = 0  # file reads under way
+        self._reading = 0  # restores from files under way
         self._count = 0
 
     # -- what goes in ------------------------------------------------------------------------------------------------
@@ -135,7 +137,7 @@ class Engine:
             if self._action is not None:
                 self._finish(self._action, out)
             self._settle(boundary)
-            self._action = self._next_action(max(boundary, self._hold_until))
+            self._action = self._next_action(boundary)
         if self._tokens and isinstance(self._action, DecodeRun):
             self._report(self._action, self._action.done_by(now), out)
         return out
@@ -205,9 +207,9 @@ class Engine:
         while self._loads and self._loads[0][0] <= now:
             at, _, reading, run = heapq.heappop(self._loads)
             if reading:
-                self._reading -= 1
                 self._copy(run, at)
             else:
+                self._reading -= bool(run.cached.fs)
                 self.tiers.restored(run)
                 run.loaded = True
                 insort(self._waiting, run, key=_queue_key)
@@ -219,7 +221,8 @@ class Engine:
                 continue
             run.known = True
             self._hold_until = max(self._hold_until, now) + intake
-            heapq.heappush(self._inbox, (self._hold_until, run.order, run))
+            # Just after the hold, so that running streams get a step in between.
+            heapq.heappush(self._inbox, (math.nextafter(self._hold_until, math.inf), run.order, run))
         self._reap()
 
     def _reap(self) -> None:
@@ -266,11 +269,14 @@ class Engine:
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
-    def _next_action(self, start: float) -> PrefillStep | DecodeRun | None:
+    def _next_action(self, start: float) -> Action | None:
+        if self._hold_until > start:
+            return Hold(self._hold_until)
         mixed = not self._scheduling.prefill_first
         budget = self.profile.max_step_tokens - (len(self._decoding) if mixed else 0)
         self._admit(start, budget - sum(run.request.prompt_tokens - run.computed for run in self._prefilling))
-        start = max(start, self._hold_until)
+        if self._hold_until > start:
+            return Hold(self._hold_until)
         if self._prefilling:
             return self._prefill_step(start, budget, self._decoding if mixed else [])
         return self._decode_run(start) if self._decoding else None
@@ -297,19 +303,19 @@ class Engine:
             streams=list(self._decoding),
             planned=min(run.steps_left(profile.tokens_per_step) for run in self._decoding),
         )
-        run.cut(max(self._next_arrival(), math.nextafter(start, math.inf)))  # one step at least
+        run.cut(self._next_arrival())
         return run
 
-    def _finish(self, action: PrefillStep | DecodeRun, out: list[Progress]) -> None:
+    def _finish(self, action: Action, out: list[Progress]) -> None:
         self._action = None
         if isinstance(action, DecodeRun):
             self._report(action, action.planned, out)
             self._step(action.streams, action.planned, action.end, out)
-            return
-        self._step(action.streams, 1, action.end, out)
-        for run, upto in action.parts:
-            if not run.aborted:
-                self._prefilled(run, upto, action.end, out)
+        elif isinstance(action, PrefillStep):
+            self._step(action.streams, 1, action.end, out)
+            for run, upto in action.parts:
+                if not run.aborted:
+                    self._prefilled(run, upto, action.end, out)
 
     def _prefilled(self, run: Run, upto: int, now: float, out: list[Progress]) -> None:
         self.tiers.computed(run, upto, now)

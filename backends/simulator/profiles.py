@@ -41,7 +41,7 @@ class HostTier:
     bytes_per_s: float
     bytes_per_token: float
     capacity_tokens: int
-    hold_share: float  # share of a copy during which running streams get no step
+    free_s: float  # running streams get steps during this much of a copy, and none during the rest
 
 
 @dataclass(frozen=True, slots=True)

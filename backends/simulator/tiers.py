@@ -78,8 +78,8 @@ class KvTiers:
         start = max(now, self.link_free_at)
         took = self.copy_s(found)
         self.link_free_at = start + took
-        share = self._profile.host.hold_share if self._profile.host else 0.0
-        return start + took * share, self.link_free_at
+        free = self._profile.host.free_s if self._profile.host else 0.0
+        return start + max(took - free, 0.0), self.link_free_at
 
     def restored(self, run: Run) -> None:
         """The copy of a run's hit is done: its blocks are on the GPU, and those from files in host memory too."""

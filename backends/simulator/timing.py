@@ -46,6 +46,13 @@ class Run:
 
 
 @dataclass(slots=True)
+class Hold:
+    """The scheduler loop stands still: it takes a request in, or a copy has the device."""
+
+    end: float
+
+
+@dataclass(slots=True)
 class PrefillStep:
     """One step that takes each part's prompt up to a token, while `streams` decode along."""
 
