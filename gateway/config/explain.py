@@ -98,15 +98,15 @@ def fields_at(at: PathParts) -> Mapping[str, FieldInfo]:
             return {}
         if isinstance(part, str):
             found = node.model_fields.get(part)
-            node = _node(found.annotation) if found else None
+            node = node_of(found.annotation) if found else None
     return node.model_fields if node else {}
 
 
-def _node(annotation: Any) -> type[Node] | None:
+def node_of(annotation: Any) -> type[Node] | None:
     """The node class inside an annotation such as `tuple[Pool, ...]` or `Tls | None`."""
     if isinstance(annotation, type) and issubclass(annotation, Node):
         return annotation
-    return next((found for inner in get_args(annotation) if (found := _node(inner))), None)
+    return next((found for inner in get_args(annotation) if (found := node_of(inner))), None)
 
 
 def _homes(node: type[Node], key: str, at: PathParts) -> Iterator[PathParts]:
@@ -114,6 +114,6 @@ def _homes(node: type[Node], key: str, at: PathParts) -> Iterator[PathParts]:
     if at and key in node.model_fields:
         yield at
     for name, field in node.model_fields.items():
-        inner = _node(field.annotation)
+        inner = node_of(field.annotation)
         if inner is not None:
             yield from _homes(inner, key, (*at, name))
