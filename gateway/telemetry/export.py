@@ -59,7 +59,7 @@ class SpanExporter:
         counts: ExportCounts,
         *,
         limit: int = 2048,
-        period_s: float = 1.0,
+        period_s: float = 0.5,
     ) -> None:
         """`endpoint` is the base URL of OTLP/HTTP; `resource` the attributes of this process."""
         self.endpoint = endpoint
