@@ -44,6 +44,7 @@ WORKLOADS = {
     for workload in (
         Workload("L", "50 requests/s, 1 KB body: latency", "1k", 8, 2.0, rate=50),
         Workload("W1", "32 connections, 1 KB body", "1k", 32, 1.5),
+        Workload("U", "32 connections, 1 KB body, every prompt its own", "1k-unique", 32, 1.5),
         Workload("W2", "16 connections, 100 KB body, prefix shared", "100k", 16, 1.5),
         Workload("W2u", "16 connections, 100 KB body, nothing shared", "100k-unshared", 16, 1.5),
         Workload("W3", "16 streams without delay", "1k-stream", 16, 1.0, stream=True),
@@ -73,6 +74,7 @@ def write_bodies(folder: Path) -> None:
     for name, size, turns, stream, nonce_at in (
         ("1k", 1024, 1, False, None),
         ("1k-stream", 1024, 1, True, None),
+        ("1k-unique", 1024, 1, False, 1),
         ("100k", 100 * 1024, 39, False, -1),
         ("100k-unshared", 100 * 1024, 39, False, 1),
         ("1m", 1024 * 1024, 99, False, -1),
