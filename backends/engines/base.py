@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Literal, Protocol
 
 from backends.contracts import EngineFailure, Load
 
@@ -22,6 +22,9 @@ class EngineSpec:
     idle_limit_s: float  # reuse a pooled connection only when idle for less than this
     lower_priority_first: bool  # the engine's `priority` order
     paths: frozenset[str] = frozenset()  # POST endpoints that this kind serves
+    fact_paths: tuple[str, ...] = ()  # GET: what `facts` reads, beside /v1/models, /version and /openapi.json
+    cached_tokens_flag: str = ""  # the flag without which usage does not tell cached tokens
+    health_cost: Literal["flag", "generation"] = "flag"  # of one GET of `ready_path`
 
 
 class EngineKind(Protocol):
@@ -43,6 +46,17 @@ class EngineKind(Protocol):
 
     def frame_failure(self, payload: bytes) -> EngineFailure | None:
         """Classify one SSE `data:` payload or JSON body that came with status 200; None when it is no error."""
+        ...
+
+    def facts(self, path: str, headers: Mapping[str, str], body: bytes) -> Mapping[str, Any]:
+        """Contract terms (names of `backends.contract.Terms`) told by one of `spec.fact_paths` or by /version.
+
+        Header names are lower-case. What is missing or unreadable is left out; never raises.
+        """
+        ...
+
+    def constrained(self, form: Literal["regex", "grammar"], text: str) -> Mapping[str, Any]:
+        """Chat body fields that bind the answer to a regular expression or an EBNF grammar."""
         ...
 
 

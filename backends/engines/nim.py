@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from typing import Any
+
 from backends.engines.base import EngineSpec
+from backends.engines.jsonfacts import decoded, known
 from backends.engines.sglang import Sglang
+
+_PRECISION = re.compile(r"-(bf16|fp8|nvfp4|mxfp4|int4)(?:-|$)")
 
 
 class Nim(Sglang):
@@ -18,6 +25,8 @@ class Nim(Sglang):
         reasoning_field="reasoning_content",
         idle_limit_s=4.0,
         lower_priority_first=False,
+        fact_paths=("/v1/metadata",),
+        cached_tokens_flag="--enable-cache-report",
         paths=frozenset(
             {
                 "/v1/chat/completions",
@@ -30,3 +39,9 @@ class Nim(Sglang):
             },
         ),
     )
+
+    def facts(self, path: str, headers: Mapping[str, str], body: bytes) -> Mapping[str, Any]:  # noqa: ARG002
+        """Precision from the name of the profile that NIM chose."""
+        profile = decoded(body).get("profile_name") if path == "/v1/metadata" else None
+        found = _PRECISION.search(profile) if isinstance(profile, str) else None
+        return known(precision=found[1] if found else None)

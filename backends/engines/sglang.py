@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-
-import msgspec
+from typing import Any, Literal
 
 from backends.contracts import EngineFailure, Fault, Load
 from backends.engines.base import EngineSpec
 from backends.engines.errors import classify, opaque, read_error
+from backends.engines.jsonfacts import decoded, known, number_format
 from backends.engines.prometheus import Gauges
 
 _RUNNING = "sglang:num_running_reqs"
@@ -34,6 +34,8 @@ class Sglang:
         reasoning_field="reasoning_content",
         idle_limit_s=4.0,  # SGLANG_TIMEOUT_KEEP_ALIVE is 5 s
         lower_priority_first=False,
+        fact_paths=("/server_info", "/model_info"),
+        cached_tokens_flag="--enable-cache-report",
         paths=frozenset(
             {
                 "/v1/chat/completions",
@@ -72,13 +74,43 @@ class Sglang:
             return EngineFailure(Fault.TRUNCATED, "the engine aborted the answer", status=200)
         return None
 
+    def facts(self, path: str, headers: Mapping[str, str], body: bytes) -> Mapping[str, Any]:  # noqa: ARG002
+        """Resolved flags from /server_info, weights and model from /model_info."""
+        data = decoded(body)
+        if path == "/server_info":
+            return _server(data)
+        if path == "/model_info":
+            version = data.get("weight_version")
+            return known(revision=version if version != "default" else None, tool_parser=data.get("tool_call_parser"))
+        return {}
+
+    def constrained(self, form: Literal["regex", "grammar"], text: str) -> Mapping[str, Any]:
+        """`regex` and `ebnf` at the top of the body."""
+        return {"regex" if form == "regex" else "ebnf": text}
+
+
+def _server(info: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Terms of /server_info, which holds every resolved flag."""
+    if "page_size" not in info:
+        return {}
+    draft = info.get("speculative_algorithm")
+    return known(
+        version=info.get("version"),
+        frontend=info.get("frontend"),
+        # Unset for checkpoints that are quantised already, so that silence says nothing.
+        precision=number_format(info.get("quantization")),
+        kv_dtype=number_format(info.get("kv_cache_dtype")),
+        block_size=info.get("page_size"),
+        kv_layout=info.get("hicache_mem_layout") if info.get("enable_hierarchical_cache") else None,
+        spec_method=str(draft or "").lower(),
+        spec_tokens=info.get("speculative_num_draft_tokens") or 0,
+        priority=bool(info.get("enable_priority_scheduling")),
+        tool_parser=info.get("tool_call_parser") or "",
+    )
+
 
 def _from_json(body: bytes, now_s: float) -> Load:
-    try:
-        data = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return Load(at_s=now_s)
-    ranks = data.get("loads") if isinstance(data, dict) else None
+    ranks = decoded(body).get("loads")
     ranks = [rank for rank in ranks if isinstance(rank, dict)] if isinstance(ranks, list) else []
     if not ranks:
         return Load(at_s=now_s)

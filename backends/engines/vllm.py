@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from backends.contracts import EngineFailure, Load
 from backends.engines.base import EngineSpec
 from backends.engines.errors import classify, opaque, read_error
+from backends.engines.jsonfacts import decoded, known, number_format
 from backends.engines.prometheus import Gauges
 
 _RUNNING = "vllm:num_requests_running"
@@ -14,6 +17,7 @@ _WAITING = "vllm:num_requests_waiting"
 _KV_USED = "vllm:kv_cache_usage_perc"
 _CONFIG = "vllm:cache_config_info"
 _GAUGES = Gauges(_RUNNING, _WAITING, _KV_USED, _CONFIG)
+_SERVER_INFO = "/server_info?config_format=json"  # only with VLLM_SERVER_DEV_MODE=1
 # Fields only the gateway sets: an engine that refuses one is not refusing the client.
 _STEERING = re.compile(r"data_parallel_rank|kv_transfer_params|Duplicate request id", re.IGNORECASE)
 
@@ -30,6 +34,8 @@ class Vllm:
         reasoning_field="reasoning",
         idle_limit_s=4.0,  # uvicorn closes after 5 s
         lower_priority_first=True,
+        fact_paths=("/metrics", _SERVER_INFO),
+        cached_tokens_flag="--enable-prompt-tokens-details",
         paths=frozenset(
             {
                 "/v1/chat/completions",
@@ -80,6 +86,45 @@ class Vllm:
             return None
         error = read_error(payload)
         return None if error is None else classify(error, 200, steering=_STEERING)
+
+    def facts(self, path: str, headers: Mapping[str, str], body: bytes) -> Mapping[str, Any]:
+        """Cache geometry from /metrics, flags from /server_info, the frontend from who answers."""
+        if path == "/metrics":
+            return next((_cache(labels) for name, labels, _ in _GAUGES.samples(body) if name == _CONFIG), {})
+        if path == _SERVER_INFO:
+            return _config(decoded(body).get("vllm_config"))
+        # uvicorn is the Python frontend; the Rust one does not call itself so.
+        return {"frontend": "python" if headers.get("server") == "uvicorn" else "rust"}
+
+    def constrained(self, form: Literal["regex", "grammar"], text: str) -> Mapping[str, Any]:
+        """`structured_outputs`; the older guided_* fields are ignored without a word."""
+        return {"structured_outputs": {form: text}}
+
+
+def _cache(labels: Mapping[str, str]) -> Mapping[str, Any]:
+    block = labels.get("block_size", "")
+    return known(
+        block_size=int(block) if block.isdecimal() else None,
+        kv_dtype=number_format(labels.get("cache_dtype")),
+        kv_layout=labels.get("kv_cache_layout"),
+        hash_algorithm=labels.get("prefix_caching_hash_algo"),
+    )
+
+
+def _config(config: Any) -> Mapping[str, Any]:
+    """Terms of `vllm_config`."""
+    if not isinstance(config, dict):
+        return {}
+    model, scheduler = config.get("model_config") or {}, config.get("scheduler_config") or {}
+    draft = config.get("speculative_config") or {}
+    return known(
+        revision=model.get("revision"),
+        precision=number_format(model.get("quantization") or model.get("dtype")),
+        logprobs=model.get("max_logprobs"),
+        priority=scheduler.get("policy") == "priority" if scheduler else None,
+        spec_method=draft.get("method") or "",
+        spec_tokens=draft.get("num_speculative_tokens") or 0,
+    )
 
 
 def _capacity(tokens: str | None, blocks: str | None, block_size: str | None) -> int:

@@ -1,0 +1,169 @@
+"""Golden probes of single features: tools, structured output, log probabilities, images, cached tokens."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from backends.probing.session import ChatAnswer, Session, json_of
+
+_NAME: Final = "report"
+_TOOL: Final[dict[str, Any]] = {
+    "type": "function",
+    "function": {
+        "name": _NAME,
+        "description": "Report one word.",
+        "strict": True,
+        "parameters": {
+            "type": "object",
+            "properties": {"word": {"type": "string", "maxLength": 8}},
+            "required": ["word"],
+            "additionalProperties": False,
+        },
+    },
+}
+_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {"ok": {"type": "boolean"}},
+    "required": ["ok"],
+    "additionalProperties": False,
+}
+_ANSWER: Final = 64  # tokens that any of these answers needs
+_THOUGHT: Final = 512  # more, for a pool that cannot be kept from reasoning first
+_TOP: Final = 20  # the most that OpenAI's dialect allows
+_RED_PIXEL: Final = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC"
+_PIXEL: Final = f"data:image/png;base64,{_RED_PIXEL}"
+
+
+async def probe_tools(session: Session) -> None:
+    """`auto` is taken, `required` and a named tool lead to a call with arguments by the schema."""
+    modes: set[str] = set()
+    unsure: list[str] = []
+    plain = await session.chat(1, tools=[_TOOL], tool_choice="auto")
+    # Without a parser the engine takes `auto` and leaves the call in the text.
+    if plain.status == 200 and session.value("tool_parser") != "":
+        modes.add("auto")
+    elif not plain.refused and plain.status != 200:
+        unsure.append("auto")
+    for mode, choice in (("required", "required"), ("named", {"type": "function", "function": {"name": _NAME}})):
+        answer = await _answer(session, tools=[_TOOL], tool_choice=choice)
+        called = _called(answer)
+        if called:
+            modes.add(mode)
+        elif called is None:
+            unsure.append(mode)
+    _conclude(session, "tools", "tool_modes", modes, unsure)
+
+
+async def probe_formats(session: Session) -> None:
+    """Each way to bind the answer's form is taken and obeyed."""
+    schema = {"type": "json_schema", "json_schema": {"name": "ok", "strict": True, "schema": _SCHEMA}}
+    tries: dict[str, dict[str, Any]] = {
+        "json_object": {"response_format": {"type": "json_object"}},
+        "json_schema": {"response_format": schema},
+        "regex": dict(session.kind.constrained("regex", "yes|no")),
+        "grammar": dict(session.kind.constrained("grammar", 'root ::= "yes" | "no"')),
+    }
+    formats: set[str] = set()
+    unsure: list[str] = []
+    for name, fields in tries.items():
+        answer = await _answer(session, **fields)
+        obeyed = _obeyed(name, answer)
+        if obeyed:
+            formats.add(name)
+        elif obeyed is None:
+            unsure.append(name)
+    _conclude(session, "formats", "formats", formats, unsure)
+
+
+async def probe_logprobs(session: Session) -> None:
+    """Twenty alternatives of one token; an engine with a lower limit names it."""
+    answer = await session.chat(1, logprobs=True, top_logprobs=_TOP)
+    content = (answer.choice.get("logprobs") or {}).get("content") if answer.status == 200 else None
+    if answer.status == 200:
+        session.learn("logprobs", _TOP if content else 0, f"{len(content or ())} tokens with log probabilities")
+    elif answer.refused:
+        limit = [int(word) for word in answer.error.replace(".", " ").split() if word.isdecimal() and int(word) < _TOP]
+        session.learn("logprobs", limit[-1] if limit else 0, answer.error)
+    evidence = session.found["logprobs"].evidence if "logprobs" in session.found else f"{answer.status} {answer.error}"
+    session.check("logprobs", None if not answer.refused and answer.status != 200 else bool(content), evidence)
+
+
+async def probe_image(session: Session) -> None:
+    """A 1x1 image is taken or refused. Video and audio are not probed: what was declared of them stays."""
+    parts = [{"type": "image_url", "image_url": {"url": _PIXEL}}, {"type": "text", "text": "What colour?"}]
+    body = {"model": session.model, "messages": [{"role": "user", "content": parts}], "max_tokens": 1}
+    answer = session.read(await session.post("/v1/chat/completions", body))
+    if answer.status != 200 and not answer.refused:
+        session.check("image", None, f"{answer.status} {answer.error}")
+        return
+    takes = answer.status == 200
+    others = (session.declared.modalities or frozenset()) - {"image", "text"}
+    value = frozenset({"text", "image"} | others) if takes else frozenset({"text"} | others)
+    session.learn("modalities", value, "a 1x1 image is taken" if takes else f"a 1x1 image: {answer.error}")
+    session.check("image", True, session.found["modalities"].evidence)
+
+
+async def probe_cached_tokens(session: Session) -> None:
+    """The same prompt, longer than two blocks, twice: usage has to tell what was cached."""
+    words = min(2 * (session.value("block_size") or 64) + 16, 2048)
+    text = "Repeat: " + "blue " * words
+    first = await session.chat(1, text)
+    second = await session.chat(1, text)
+    if first.status != 200 or second.status != 200:
+        session.check("cached tokens", None, second.error or first.error)
+        return
+    cached = (second.usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+    flag = session.kind.spec.cached_tokens_flag
+    told = cached is not None
+    evidence = f"the same {second.usage.get('prompt_tokens')} prompt tokens again: cached_tokens {cached}"
+    session.learn("cached_tokens", told, evidence)
+    session.learn("cached_tokens_flag", "" if told else flag, evidence if told else f"{evidence}; {flag} is missing")
+    session.check("cached tokens", True, evidence)
+
+
+async def _answer(session: Session, **fields: Any) -> ChatAnswer:
+    """A chat that should reach its answer: without reasoning where that can be, else at the weakest effort."""
+    if session.value("reasoning") is not True:
+        return await session.chat(_ANSWER, **fields)
+    if session.value("reasoning_off"):
+        kwargs = {"enable_thinking": False, "thinking": False}
+        return await session.chat(_ANSWER, chat_template_kwargs=kwargs, **fields)
+    efforts = session.value("efforts")
+    weakest = {"reasoning_effort": efforts[0]} if efforts else {}
+    return await session.chat(_THOUGHT, **weakest, **fields)
+
+
+def _called(answer: ChatAnswer) -> bool | None:
+    """True: a call as asked; False: refused, or an answer without one; None: cut short or an engine error."""
+    if answer.status != 200:
+        return False if answer.refused else None
+    calls = answer.message.get("tool_calls") or []
+    arguments = json_of(str(calls[0].get("function", {}).get("arguments", ""))) if calls else None
+    if isinstance(arguments, dict) and isinstance(arguments.get("word"), str):
+        return True
+    return None if answer.cut else False
+
+
+def _obeyed(name: str, answer: ChatAnswer) -> bool | None:
+    if answer.status != 200:
+        return False if answer.refused else None
+    value = json_of(answer.content)
+    obeyed = {
+        "json_object": isinstance(value, dict),
+        "json_schema": isinstance(value, dict) and isinstance(value.get("ok"), bool) and len(value) == 1,
+    }.get(name, answer.content.strip() in ("yes", "no"))
+    # A small model may run on inside its JSON: only what ended on its own is proof against.
+    return True if obeyed else None if answer.cut else False
+
+
+def _conclude(session: Session, check: str, term: str, seen: set[str], unsure: list[str]) -> None:
+    """Learn a set of features. What showed nothing keeps its declaration; without one nothing is learnt of the set."""
+    declared = getattr(session.declared, term)
+    if unsure and declared is None and not seen:
+        session.check(check, None, f"nothing shown for {', '.join(unsure)}")
+        return
+    kept = seen | {name for name in unsure if declared is None or name in declared}
+    evidence = f"probed: {', '.join(sorted(seen)) or 'none'}"
+    evidence += f"; not shown, left as they were: {', '.join(unsure)}" if unsure else ""
+    session.learn(term, frozenset(kept), evidence)
+    session.check(check, bool(seen), evidence)
