@@ -125,13 +125,19 @@ def answers(url: str) -> bool:
 def free_ports(*wanted: int) -> list[int]:
     """Loopback ports that can be bound, all different: each as wanted when it is free, else (and for 0) any other."""
     with contextlib.ExitStack() as stack:
-        return [_bind(stack.enter_context(socket.socket()), port) for port in wanted]
+        return [stack.enter_context(_bound(port)).getsockname()[1] for port in wanted]
 
 
-def _bind(probe: socket.socket, wanted: int) -> int:
+def _bound(wanted: int) -> socket.socket:
+    """A socket that holds the wanted port, or any. It listens: only then is the port refused to others."""
+    probe = socket.socket()
     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         probe.bind(("127.0.0.1", wanted))
+        probe.listen()
     except OSError:
-        probe.bind(("127.0.0.1", 0))
-    return int(probe.getsockname()[1])
+        probe.close()
+        if wanted == 0:
+            raise
+        return _bound(0)
+    return probe
