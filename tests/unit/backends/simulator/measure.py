@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Sequence
@@ -85,7 +86,7 @@ class Rig:
         first = next(p.at_s for p in progress if p.first and p.request.id == "probe")
         progress += advance_to(engine, first + 0.05)
         times = [p.at_s for p in progress if p.request.id == "stream0"]
-        inside = [(b - a) * 1e3 for a, b in zip(times, times[1:], strict=False) if b > at and a < first]
+        inside = [(b - a) * 1e3 for a, b in itertools.pairwise(times) if b > at and a < first]
         return first - at, statistics.fmean(inside), max(inside)
 
 
