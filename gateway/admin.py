@@ -11,6 +11,7 @@ from aiohttp import hdrs, web
 
 from backends.contracts import FleetSnapshot, Replica
 from gateway.config.model import Config
+from gateway.config.redact import redacted
 from gateway.telemetry.hub import Telemetry
 from gateway.telemetry.record import ExchangeRecord
 
@@ -97,9 +98,7 @@ class Admin:
         return _json({"replicas": [_replica(replica, snapshot) for replica in snapshot.replicas]})
 
     async def _configuration(self, _: web.Request) -> web.Response:
-        # Secrets are SecretStr: they dump as asterisks.
-        config = self._config().model_dump(mode="json")
-        return _json({"generation": self._telemetry.generation, "config": config})
+        return _json({"generation": self._telemetry.generation, "config": redacted(self._config())})
 
     async def _exchanges(self, request: web.Request) -> web.Response:
         limit = request.query.get("limit", "50")
