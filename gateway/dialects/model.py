@@ -14,7 +14,7 @@ import msgspec
 from backends.contracts import DialectName
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
-Visible = Literal["full", "none"]
+Visible = Literal["full", "none", "unasked"]  # unasked: shown only where a pool is set to show it always
 
 
 class TextPart(msgspec.Struct):
@@ -37,10 +37,10 @@ class MediaPart(msgspec.Struct):
 
 
 class ReasoningPart(msgspec.Struct):
-    """Reasoning of an earlier assistant turn. `verified`: it came out of our own seal."""
+    """Reasoning of an earlier assistant turn. `family` is the model it was sealed for; None: not out of our seal."""
 
     text: str
-    verified: bool = False
+    family: str | None = None
 
 
 class ToolCallPart(msgspec.Struct):
@@ -125,6 +125,15 @@ class Traits(msgspec.Struct, frozen=True):
     prompt_bytes: int = 0  # size of the request body: an upper bound for estimates
 
 
+class Scan(msgspec.Struct):
+    """What one look at Chat messages found."""
+
+    modalities: set[str] = msgspec.field(default_factory=set)
+    edits: bool = False  # some message must be rewritten for every engine
+    developer: bool = False  # some message has the role `developer`
+    reasoning: bool = False  # some message spells its reasoning `reasoning`
+
+
 class Request(msgspec.Struct, kw_only=True):
     """One request, understood. Made by a dialect's `decode_request`; nothing in it depends on the pool."""
 
@@ -146,6 +155,9 @@ class Request(msgspec.Struct, kw_only=True):
     include_usage: bool = False
     echo: dict[str, Any] = {}  # what a Responses resource repeats of the request
     items: list[dict[str, Any]] = []  # Responses: the input items, for a store
+    previous_response_id: str | None = None
+    store: bool = False
+    background: bool = False
     cache_salt: str | None = None  # the client's own; the pool's salt is derived from it and the tenant
     cache_key: str | None = None  # affinity hint
     session: str | None = None  # affinity hint: a conversation id named by the client
@@ -154,4 +166,7 @@ class Request(msgspec.Struct, kw_only=True):
     dropped_tools: list[str] = []  # -> x-gateway-dropped-tools
     warnings: list[str] = []  # for the trace
     legacy_functions: bool = False  # Chat: the deprecated `functions`, answered in kind
-    rewrite: bool = False  # Chat: the answer must be re-encoded (stops on the answer, hidden reasoning, functions)
+    plain_tools: bool = False  # Chat: the client's `tools` can go on as they are
+    referenced: set[str] = msgspec.field(default_factory=set)  # deferred tools that the history made known
+    template_kwargs: dict[str, Any] | None = None  # chat_template_kwargs without those that steer reasoning
+    messages: Scan = msgspec.field(default_factory=Scan)  # Chat

@@ -109,6 +109,9 @@ class PassThrough:
         """See `Transcoder.eof`."""
         if self.failure is not None or self._done:
             return b""
+        if self._frames.pending.startswith(b"{"):  # a JSON body instead of a stream
+            self.failure = self._frame_failure(self._frames.pending) or truncated()
+            return b""
         only_counts = not self._choices and self.usage is not None  # an answer without choices, e.g. max_tokens 0
         if not self.finished and not only_counts:
             self.failure = truncated()

@@ -3,10 +3,10 @@
 The pipeline's part in an exchange:
 
     dialect = dialects["messages"]
-    request = dialect.decode_request(body, headers, options)      # GatewayError names the field; request.traits filters
-    target = Target(...)                                          # per attempt, from the chosen pool's contract
-    sent = dialect.encode_engine_request(request, target)         # POST sent.path with sent.body; sent.headers to client
-    answer = dialect.transcoder(request, sent, target, ids, seal)  # base.Transcoder; one per attempt, `ids` per exchange
+    request = dialect.decode_request(body, headers, options)  # GatewayError names the field; request.traits filters
+    target = Target(...)  # per attempt, from the chosen pool's contract
+    sent = dialect.encode_engine_request(request, target)  # POST sent.path with sent.body; sent.headers to client
+    answer = dialect.transcoder(request, sent, target, ids, seal)  # one per attempt; `ids` and `seal` per exchange
     ... answer.feed(engine bytes) -> client bytes ...; answer.eof()
     status, headers, body = dialect.encode_error(error, request_id)
 
@@ -33,7 +33,6 @@ from gateway.errors import GatewayError
 class DecodeOptions:
     """What a dialect must know of the tenant and the gateway to read a request."""
 
-    tenant: str = ""
     seal: Seal | None = None  # opens reasoning that this gateway sealed earlier; None: every blob is foreign
     grants: frozenset[str] = frozenset()  # engine-steering fields this tenant may send
     choices: int = 16  # the largest `n`

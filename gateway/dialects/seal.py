@@ -1,6 +1,6 @@
 """Reasoning that leaves the gateway so that the client can bring it back: sealed, tenant-bound, rotatable.
 
-Form: `gw1.` key id `.` base64url(nonce | ciphertext). Plain text: zlib(JSON [model, reasoning]). The tenant is
+Form: `gw1.` key id `.` base64url(nonce | ciphertext). Plain text: zlib(JSON [family, reasoning]). The tenant is
 authenticated but not contained. Whatever cannot be opened is foreign and dropped, never an error.
 """
 
@@ -33,9 +33,26 @@ class Keys:
     @classmethod
     def of_secret(cls, *secrets: str) -> Keys:
         """Derive keys from secrets of any length, the current one first; the id is a fingerprint."""
-        keys = [hashlib.scrypt(s.encode(), salt=b"headrace reasoning seal", n=2**12, r=8, p=1, dklen=32) for s in secrets]
+        salt = b"headrace reasoning seal"
+        keys = [hashlib.scrypt(secret.encode(), salt=salt, n=2**12, r=8, p=1, dklen=32) for secret in secrets]
         by_id = {hashlib.sha256(key).hexdigest()[:8]: key for key in keys}
         return cls(next(iter(by_id)), by_id)
+
+
+class Sealer:
+    """Seals for all tenants, made once from the keys."""
+
+    __slots__ = ("_ciphers", "_current", "_nonce")
+
+    def __init__(self, keys: Keys, nonce: Callable[[int], bytes]) -> None:
+        """`nonce(n)` gives n unpredictable bytes: `secrets.token_bytes` outside tests."""
+        self._ciphers = {key_id: AESGCM(key) for key_id, key in keys.by_id.items()}
+        self._current = keys.current
+        self._nonce = nonce
+
+    def of(self, tenant: str) -> Seal:
+        """The seal of one tenant; cheap."""
+        return Seal(self._ciphers, self._current, self._nonce, tenant.encode())
 
 
 class Seal:
@@ -43,23 +60,24 @@ class Seal:
 
     __slots__ = ("_ciphers", "_current", "_nonce", "_tenant")
 
-    def __init__(self, keys: Keys, tenant: str, nonce: Callable[[int], bytes]) -> None:
-        """`nonce(n)` gives n unpredictable bytes: `secrets.token_bytes` outside tests."""
-        self._ciphers = {key_id: AESGCM(key) for key_id, key in keys.by_id.items()}
-        self._current = keys.current
-        self._tenant = tenant.encode()
+    def __init__(
+        self, ciphers: Mapping[str, AESGCM], current: str, nonce: Callable[[int], bytes], tenant: bytes
+    ) -> None:
+        self._ciphers = ciphers
+        self._current = current
         self._nonce = nonce
+        self._tenant = tenant
 
-    def close(self, reasoning: str, model: str) -> str:
-        """Seal `reasoning` of an answer of `model`; "" when it would be longer than `MAX_BLOB`."""
-        plain = zlib.compress(json.dumps([model, reasoning]).encode(), 1)
+    def close(self, reasoning: str, family: str) -> str:
+        """Seal `reasoning` of an answer of a model `family`; "" when it would be longer than `MAX_BLOB`."""
+        plain = zlib.compress(json.dumps([family, reasoning]).encode(), 1)
         nonce = self._nonce(_NONCE)
         sealed = nonce + self._ciphers[self._current].encrypt(nonce, plain, self._tenant)
         blob = f"{_PREFIX}{self._current}.{base64.urlsafe_b64encode(sealed).decode().rstrip('=')}"
         return blob if len(blob) <= MAX_BLOB else ""
 
-    def open(self, blob: str, model: str) -> str | None:
-        """The reasoning in `blob`; None when it is foreign, another tenant's, another model's, or damaged."""
+    def open(self, blob: str) -> tuple[str, str] | None:
+        """(family, reasoning) in `blob`; None when it is foreign, another tenant's, or damaged."""
         if not blob.startswith(_PREFIX) or len(blob) > MAX_BLOB:
             return None
         key_id, _, text = blob.removeprefix(_PREFIX).partition(".")
@@ -70,7 +88,7 @@ class Seal:
             sealed = base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
             plain = cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], self._tenant)
             inflated = zlib.decompressobj().decompress(plain, MAX_TEXT)
-            sealed_model, reasoning = json.loads(inflated)
+            family, reasoning = json.loads(inflated)
         except (InvalidTag, ValueError, binascii.Error, zlib.error):
             return None
-        return str(reasoning) if sealed_model == model else None
+        return str(family), str(reasoning)

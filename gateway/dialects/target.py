@@ -59,13 +59,15 @@ class Target:
 
     engine: str  # engine kind: vllm | sglang | nim | …
     model: str  # the name the engine serves
+    family: str = ""  # sealed reasoning is given back only within one family; "" stands for `model`
     reasoning_field: str = "reasoning_content"  # key of reasoning in the engine's messages and deltas
     efforts: tuple[str, ...] = ("low", "high", "max")  # efforts that are real, weakest first; () passes any on
     default_effort: str | None = None  # sent when the client names none; None sends nothing
     reasoning_optional: bool = False  # reasoning can be switched off (effort `none` is real)
     developer_role: bool = False  # the chat template knows the role `developer`
     stop_scope: Literal["engine", "gateway"] = "gateway"  # `engine`: its stop strings match the answer only
-    structured: Literal["response_format", "structured_outputs", "none"] = "response_format"
+    # How constraints beyond `response_format` are spelled: in vLLM's field, or in SGLang's regex, ebnf, json_schema.
+    structured: Literal["fields", "structured_outputs", "none"] = "structured_outputs"
     strict_tools: bool = True  # takes `strict` on a function
     images: bool = True
     thinking_budget: bool = False  # takes thinking_token_budget

@@ -1,0 +1,131 @@
+"""Top-level request fields: their types, and whether they go on to the engine, are accepted, or are ignored."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Raw
+
+from gateway.errors import Cause, GatewayError
+
+_object = msgspec.json.Decoder(dict[str, Raw])
+_PLACE = re.compile(r" - at `\$(.*?)`$")
+
+
+class Use(enum.Enum):
+    """What becomes of a field."""
+
+    FORWARD = "forward"  # the engine understands it
+    READ = "read"  # the codec reads it and writes the engine's form
+    ACCEPT = "accept"  # taken and echoed where the dialect echoes; changes nothing
+    IGNORE = "ignore"  # changes nothing, and the client is told so
+
+
+class Field:
+    """One known field."""
+
+    __slots__ = ("decode", "use")
+
+    def __init__(self, kind: Any, use: Use) -> None:
+        self.decode = msgspec.json.Decoder(kind).decode
+        self.use = use
+
+
+Count = Annotated[int, Meta(ge=1)]
+Penalty = Annotated[float, Meta(ge=-2, le=2)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+
+# Understood by the engines under the same name, whatever the dialect.
+SAMPLING: dict[str, Any] = {
+    "temperature": Annotated[float, Meta(ge=0, le=2)] | None,
+    "top_p": Share | None,
+    "top_k": int | None,
+    "min_p": Share | None,
+    "seed": int | None,
+    "presence_penalty": Penalty | None,
+    "frequency_penalty": Penalty | None,
+    "repetition_penalty": Annotated[float, Meta(gt=0)] | None,
+    "logit_bias": dict[str, float] | None,
+    "min_tokens": Annotated[int, Meta(ge=0)] | None,
+    "ignore_eos": bool | None,
+    "stop_token_ids": list[int] | None,
+    "skip_special_tokens": bool | None,
+}
+
+
+def table(forward: Mapping[str, Any], read: Mapping[str, Any], accept: Mapping[str, Any]) -> dict[str, Field]:
+    """A dialect's fields by name. What is in none of the three is ignored by name."""
+    fields = {name: Field(kind, Use.FORWARD) for name, kind in forward.items()}
+    fields |= {name: Field(kind, Use.READ) for name, kind in read.items()}
+    return fields | {name: Field(kind, Use.ACCEPT) for name, kind in accept.items()}
+
+
+def read_object(body: bytes) -> dict[str, Raw]:
+    """The top-level fields of a request body. Raises GatewayError when it is no JSON object."""
+    try:
+        return _object.decode(body)
+    except msgspec.ValidationError:
+        raise GatewayError(Cause.BAD_REQUEST, "the body must be a JSON object") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise GatewayError(Cause.BAD_REQUEST, f"the body is not valid JSON: {error}") from None
+    except RecursionError:
+        raise GatewayError(Cause.BAD_REQUEST, "the body is nested too deeply") from None
+
+
+def invalid(param: str, detail: str) -> GatewayError:
+    """The error for a field with a wrong value."""
+    return GatewayError(Cause.BAD_REQUEST, f"{param}: {detail}", param=param, code="invalid_value")
+
+
+def unsupported(param: str, detail: str) -> GatewayError:
+    """The error for a value that is understood but not served."""
+    return GatewayError(Cause.UNSUPPORTED_VALUE, f"{param}: {detail}", param=param)
+
+
+def missing(param: str) -> GatewayError:
+    """The error for a required field that is not there."""
+    detail = f"{param}: field required"
+    return GatewayError(Cause.BAD_REQUEST, detail, param=param, code="missing_required_parameter")
+
+
+def at(param: str, error: Exception) -> GatewayError:
+    """msgspec's complaint about a value under `param`, with its place inside the value as part of the name."""
+    text = str(error)
+    place = _PLACE.search(text)
+    if place is None:
+        return invalid(param, text)
+    inner = place[1].replace("[...]", "")
+    return invalid(param + inner, text[: place.start()])
+
+
+def read(param: str, decoder: Any, value: Raw) -> Any:
+    """Decode a field's value. Raises GatewayError that names the field and the place in it."""
+    try:
+        return decoder(value)
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise at(param, error) from None
+
+
+def check(fields: Mapping[str, Raw], known: Mapping[str, Field]) -> tuple[dict[str, Any], dict[str, Raw], list[str]]:
+    """Validate all fields. Returns (values of those that are set, those to forward, names of those without effect)."""
+    values: dict[str, Any] = {}
+    forward: dict[str, Raw] = {}
+    ignored: list[str] = []
+    for name, raw in fields.items():
+        field = known.get(name)
+        if field is None:
+            ignored.append(name)
+            continue
+        value = read(name, field.decode, raw)
+        if value is None:
+            continue
+        values[name] = value
+        if field.use is Use.FORWARD:
+            forward[name] = raw
+        elif field.use is Use.IGNORE:
+            ignored.append(name)
+    return values, forward, ignored

@@ -1,0 +1,76 @@
+"""Tools of a Responses request: flat functions, custom tools, namespaces, and what servers would run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.dialects.fields import invalid, missing, unsupported
+from gateway.dialects.model import Request, ToolChoice
+from gateway.dialects.tools import ToolList
+
+Item = dict[str, Any]
+
+
+def read_tools(request: Request, values: dict[str, Any], additional: list[Item]) -> None:
+    """Fill the request's tools and choice."""
+    collected = ToolList()
+    for position, tool in enumerate([*values.get("tools", ()), *additional]):
+        place = f"tools[{position}]"
+        if not isinstance(tool, dict) or not isinstance(tool.get("type"), str):
+            raise missing(f"{place}.type")
+        _add(collected, tool, place)
+    choice = _choice(collected, values.get("tool_choice"))
+    choice.parallel = values.get("parallel_tool_calls")
+    request.tool_choice = choice
+    request.tools, request.names, request.dropped_tools = collected.tools, collected.names, collected.dropped
+
+
+def _add(collected: ToolList, tool: Item, place: str, namespace: str | None = None) -> None:
+    kind = tool["type"]
+    if kind == "function":
+        _function(collected, tool, place, namespace)
+    elif kind == "custom":
+        form = tool.get("format") or {}
+        collected.custom(_name(tool, place), tool.get("description"), form, namespace)
+    elif kind == "namespace":
+        for position, member in enumerate(tool.get("tools") or ()):
+            inner = f"{place}.tools[{position}]"
+            if not isinstance(member, dict) or not isinstance(member.get("type"), str):
+                raise missing(f"{inner}.type")
+            _add(collected, member, inner, _name(tool, place))
+    else:
+        collected.hosted(kind, place, name=tool.get("name"), with_data=bool(tool.get("vector_store_ids")))
+
+
+def _name(tool: Item, place: str) -> str:
+    name = tool.get("name")
+    if not isinstance(name, str) or not name:
+        raise missing(f"{place}.name")
+    return name
+
+
+def _function(collected: ToolList, tool: Item, place: str, namespace: str | None) -> None:
+    schema = tool.get("parameters")
+    if schema is not None and not isinstance(schema, dict):
+        raise invalid(f"{place}.parameters", "expected an object")
+    collected.function(
+        _name(tool, place),
+        description=tool.get("description"),
+        schema=schema,
+        strict=tool.get("strict"),
+        namespace=namespace,
+    )
+
+
+def _choice(collected: ToolList, given: Any) -> ToolChoice:
+    if given is None or given in ("auto", "none", "required"):
+        return collected.settle(ToolChoice(given or "auto"))
+    kind = given.get("type") if isinstance(given, dict) else None
+    if kind in {"function", "custom"}:
+        return collected.settle(ToolChoice(), _name(given, "tool_choice"), kind)
+    if kind == "allowed_tools":
+        collected.allow({str(entry.get("name")) for entry in given.get("tools") or () if isinstance(entry, dict)})
+        return collected.settle(ToolChoice("required" if given.get("mode") == "required" else "auto"))
+    if isinstance(kind, str):
+        return collected.settle(ToolChoice(), kind)
+    raise unsupported("tool_choice", "expected none, auto, required, or the tool to call")
