@@ -11,6 +11,7 @@ from typing import Any
 import structlog
 from aiohttp import hdrs, web
 from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http_exceptions import LineTooLong
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import StreamReader
 
@@ -105,13 +106,17 @@ class EdgeProtocol(web.RequestHandler):
             log.error("handler failed", error=repr(exc))
             error = GatewayError(Cause.INTERNAL, "internal error")
         else:
-            first = (message or str(exc) or "bad request").strip().splitlines()[0][:160]
-            large = "too large" in first.lower() or "too long" in first.lower() or "Got more than" in first
-            cause = Cause.HEADERS_TOO_LARGE if large else Cause.BAD_REQUEST
-            error = GatewayError(cause, "a header or the request line is too large" if large else f"bad HTTP: {first}")
+            error = _bad_http(exc, message or str(exc))
         response = self._edge.write_error(error, "chat", "")
         response.force_close()
         return response
+
+
+def _bad_http(exc: BaseException | None, message: str) -> GatewayError:
+    first = (message.strip().splitlines() or ["not a request"])[0][:160]
+    if isinstance(exc, LineTooLong) or "many headers" in first:
+        return GatewayError(Cause.HEADERS_TOO_LARGE, "the request line or the headers are too large")
+    return GatewayError(Cause.BAD_REQUEST, f"bad HTTP: {first}")
 
 
 class EdgeServer(web.Server):

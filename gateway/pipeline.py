@@ -140,8 +140,7 @@ class Pipeline:
         return model
 
     def _decide(self, x: Exchange, tried: frozenset[str]) -> Decision:
-        record = x.record
-        record.deciding = self._clock.monotonic()
+        began = self._clock.monotonic()
         asked = x.asked
         request = RouteRequest(
             pools=x.runtime.shares[x.model.name],
@@ -153,9 +152,9 @@ class Pipeline:
             exclude=tried,
         )
         decision = self._router.decide(request, None, self._fleet.snapshot(), self._cost_model, self._rng)
-        record.decided = self._clock.monotonic()
-        if record.decision is None:
-            record.decision = decision
+        record = x.record
+        if record.decision is None:  # the trace shows the first; later ones only leave out what was tried
+            record.decision, record.deciding, record.decided = decision, began, self._clock.monotonic()
         return decision
 
     async def _attempts(self, x: Exchange) -> None:

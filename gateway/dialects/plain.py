@@ -41,18 +41,19 @@ class Plain:
     def decode_request(self, body: bytes, headers: Mapping[str, str], options: DecodeOptions) -> Request:  # noqa: ARG002
         """Read `model` and `stream`; everything else is the engine's business."""
         fields = read_object(body)
-        strip_fields(fields, options.grants)
+        ignored = [*strip_fields(fields, options.grants)]
         if "model" not in fields:
             raise missing("model")
         model = read("model", _text, fields["model"])
         stream = bool(read("stream", _flag, fields["stream"])) if "stream" in fields else False
         traits = Traits(stream=stream, prompt_bytes=len(body))
-        return Request(dialect=self.name, model=model, stream=stream, traits=traits, body=body, raw=fields)
+        return Request(dialect=self.name, model=model, stream=stream, traits=traits, body=body, raw=fields, ignored=ignored)
 
     def encode_engine_request(self, request: Request, target: Target) -> EngineRequest:
         """The same fields under the pool's model name."""
         body = msgspec.json.encode({**request.raw, "model": raw(target.model)})
-        return EngineRequest(self._engine_path, body, request.stream)
+        headers = {"x-gateway-ignored-params": ", ".join(request.ignored)} if request.ignored else {}
+        return EngineRequest(self._engine_path, body, request.stream, headers=headers)
 
     def transcoder(
         self,

@@ -49,9 +49,9 @@ async def engine(answer: Answer) -> AsyncIterator[Engine]:
         while True:
             asked = _parse(await read_request(reader))
             made.asked.append(asked)
-            if asked.path == "/v1/models":
+            if asked.path.endswith("/v1/models"):
                 writer.write(response(200, {"object": "list", "data": [{"id": "glm"}]}))
-            elif asked.path.startswith("/v1/"):
+            elif "/v1/" in asked.path:
                 await answer(made, reader, writer, asked)
             else:
                 writer.write(response(200, {}))
