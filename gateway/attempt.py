@@ -146,6 +146,7 @@ class Attempt:
         record = self._record
         if not record.first_byte:
             record.first_byte = self._clock.monotonic()
+            self._hurry()
         record.received_bytes += len(data)
         if self._collected is not None:
             self._collect(data)
@@ -258,6 +259,13 @@ class Attempt:
         if self._client_streams:
             at = min(at, max(self._seen, self._loop.time()) + self._heartbeat_s)
         self._timer = self._loop.call_at(at, self._look)
+
+    def _hurry(self) -> None:
+        """From the first byte on another limit holds, which may end sooner than the timer."""
+        timer = self._timer
+        if timer is not None and timer.when() > self._seen + self._timeouts.idle_s:
+            timer.cancel()
+            self._arm()
 
     def _look(self) -> None:
         if self._done is not False:

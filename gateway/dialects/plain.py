@@ -47,7 +47,9 @@ class Plain:
         model = read("model", _text, fields["model"])
         stream = bool(read("stream", _flag, fields["stream"])) if "stream" in fields else False
         traits = Traits(stream=stream, prompt_bytes=len(body))
-        return Request(dialect=self.name, model=model, stream=stream, traits=traits, body=body, raw=fields, ignored=ignored)
+        return Request(
+            dialect=self.name, model=model, stream=stream, traits=traits, body=body, raw=fields, ignored=ignored
+        )
 
     def encode_engine_request(self, request: Request, target: Target) -> EngineRequest:
         """The same fields under the pool's model name."""
