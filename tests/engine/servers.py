@@ -8,7 +8,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.processes import free_ports, running, wait_for
+from gateway.cli.children import free_ports
+from tests.support.processes import running, wait_for
 
 HERE = Path(__file__).parent
 MODEL = "smollm2-135m"  # the name both serve
@@ -56,7 +57,7 @@ class Server:
 @contextmanager
 def server(kind: Kind, folder: Path, options: Sequence[str] = ()) -> Iterator[Server]:
     """One engine on free ports, ready. `options` are those of its serve script; its log is in `folder`."""
-    port, kv_port, replay_port = free_ports(3)
+    port, kv_port, replay_port = free_ports(0, 0, 0)
     argv = [str(HERE / kind.script), "--port", str(port), "--kv-port", str(kv_port), "--replay-port", str(replay_port)]
     log = folder / f"{kind.name}-{port}.log"
     with running([*argv, *options], log, grace_s=GRACE_S) as process:

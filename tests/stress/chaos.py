@@ -21,9 +21,10 @@ from typing import Any
 
 import aiohttp
 
+from gateway.cli.children import free_ports
 from tests.stress.clients import Client, Outcome, Tally, many
 from tests.support.gateway import COMMAND, Gateway, gateway
-from tests.support.processes import free_ports, running, wait_for
+from tests.support.processes import running, wait_for
 
 ENGINES = ("vllm", "sglang")
 MODEL = "sim"
@@ -50,7 +51,7 @@ def simulators(folder: Path, healthy: int = HEALTHY) -> Iterator[dict[str, list[
     with ExitStack() as stack:
         started = []
         plans = [(engine, fault) for engine in ENGINES for fault in (*("",) * healthy, *FAULTS)]
-        for (engine, fault), port in zip(plans, free_ports(len(plans)), strict=True):
+        for (engine, fault), port in zip(plans, free_ports(*[0] * len(plans)), strict=True):
             log = folder / f"sim-{port}.log"
             argv = [COMMAND, "sim", "--engine", engine, "--port", str(port), "--model", MODEL]
             argv += ["--time-scale", TIME_SCALE, "--seed", str(port % 1000)]

@@ -18,11 +18,12 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
+from gateway.cli.children import free_ports
 from tests.stress.chaos import at_rest, foreign_lines
 from tests.stress.clients import BrokenAnswerError, check_message
 from tests.stress.malformed import Case, cases, http, sane
 from tests.support.gateway import COMMAND, KEY, Gateway, gateway
-from tests.support.processes import free_ports, running, wait_for
+from tests.support.processes import running, wait_for
 
 PATIENCE_S = 15.0
 CONCURRENCY = 16
@@ -109,7 +110,7 @@ def judge(case: Case, answer: bytes) -> str:
 
 def run(folder: Path, count: int, seed: int) -> Fuzzer:
     """All cases against a gateway in front of one simulated engine."""
-    (port,) = free_ports(1)
+    (port,) = free_ports(0)
     log = folder / "sim.log"
     sim = [COMMAND, "sim", "--engine", "vllm", "--port", str(port), "--model", "sim", "--time-scale", "50"]
     config = {

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.processes import free_ports, running, wait_for
+from gateway.cli.children import free_ports
+from tests.support.processes import running, wait_for
 
 COMMAND = str(Path(sys.executable).with_name("headrace"))
 KEY = "hr-test-0123456789abcdef"
@@ -55,7 +56,7 @@ def gateway(
     config: Mapping[str, Any], folder: Path, *, name: str = "gateway", grace_s: float = 20.0
 ) -> Iterator[Gateway]:
     """Serve `config`, completed by free ports, one tenant and an admin token, and wait until it is ready."""
-    port, admin_port = free_ports(2)
+    port, admin_port = free_ports(0, 0)
     listen = {"host": "127.0.0.1", "port": port, "admin_port": admin_port, **config.get("listen", {})}
     complete = {"tenants": [TENANT], "admin": {"token": "${HEADRACE_ADMIN_TOKEN}"}, **config, "listen": listen}
     path, log = folder / f"{name}.yaml", folder / f"{name}.log"

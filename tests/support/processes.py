@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
@@ -60,15 +59,6 @@ def end(process: subprocess.Popen[bytes], grace_s: float) -> None:
 def environment() -> dict[str, str]:
     """This environment without proxies: everything tested is on loopback."""
     return {key: value for key, value in os.environ.items() if key.lower() not in PROXY_VARIABLES}
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of the loopback interface that nobody uses at the moment, all different."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
 
 
 def wait_for(url: str, process: subprocess.Popen[bytes], log: Path, limit_s: float) -> None:
