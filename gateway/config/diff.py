@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.config.model import Config, Node
+from gateway.config.model import Config
+from gateway.config.node import Node
 from gateway.config.references import mask_url
 
 # Sockets are bound once: a new value of these takes effect at the next start.

@@ -10,7 +10,8 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from gateway.config.model import Config, Node
+from gateway.config.model import Config
+from gateway.config.node import Node
 from gateway.config.problems import PathParts, Problem, nearest, spell
 
 _UNITS = {"s": "seconds", "bytes": "bytes", "tokens": "tokens"}

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import BeforeValidator, Field, StringConstraints
 
+from gateway.config.contracts import Contract, Media
+from gateway.config.node import Name, Node, Positive
 from gateway.config.references import FilePath, Secret, SecretUrl
-
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$")]
-Positive = Annotated[float, Field(gt=0)]
-
-
-class Node(BaseModel):
-    """Base of every node: frozen, and a key nobody knows is an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Tls(Node):
@@ -104,6 +97,11 @@ class Probe(Node):
     timeout_s: Positive = 2.0
     golden: bool = True
     golden_interval_s: Positive = 3600.0
+    golden_requests: int = Field(64, ge=1)  # a round ends when it has used these
+    golden_tokens: int = Field(16_384, ge=1)
+    quiet_exchanges: int = Field(2, ge=0)  # per replica; a round waits while more are in flight, at most one interval
+    # A probe that contradicts `contract`: use what was probed, or hold the pool out until somebody decides.
+    on_contradiction: Literal["trust", "hold"] = "trust"
 
 
 class Parallelism(Node):
@@ -138,6 +136,10 @@ class Pool(Node):
     gpus: int | None = Field(None, ge=1)  # per replica
     precision: str | None = None
     kv_dtype: str | None = None
+    contract: Contract = Contract()  # what else it is said to be able to do
+    recipe: str | None = None  # the support matrix it has to be in; by default the one of its served model
+    unlisted: bool = False  # serve although the recipe's matrix does not list this GPU, count and precision
+    media: Media = Media()
     parallelism: Parallelism = Parallelism()
     timeouts: Timeouts = Timeouts()
     breaker: Breaker = Breaker()

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, get_origin
 
 from gateway.config.explain import node_of
-from gateway.config.model import Config, Node
+from gateway.config.model import Config
+from gateway.config.node import Node
 
 from .conftest import File
 
