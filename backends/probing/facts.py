@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from backends.contracts import DialectName
-from backends.engines.jsonfacts import decoded
+from backends.engines.jsonfacts import decoded, objects
 from backends.probing.session import Session
 
 _DIALECTS: Final[dict[str, DialectName]] = {
@@ -32,7 +32,7 @@ async def _models(session: Session) -> None:
     answer = await session.get("/v1/models")
     if answer.status != 200:
         return
-    cards = [card for card in decoded(answer.body).get("data") or () if isinstance(card, dict)]
+    cards = objects(decoded(answer.body).get("data"))
     own = next((card for card in cards if card.get("id") == session.model), None)
     session.check("model", own is not None, f"GET /v1/models: {', '.join(str(card.get('id')) for card in cards)}")
     # A LoRA adapter is a card with a parent.
@@ -57,7 +57,8 @@ async def _routes(session: Session) -> None:
     """The kind's endpoints that this server has a route for."""
     answer = await session.get("/openapi.json")
     routes = decoded(answer.body).get("paths") if answer.status == 200 else None
-    listed = {path for path, methods in (routes or {}).items() if "post" in methods}
+    routes = routes if isinstance(routes, dict) else {}
+    listed = {path for path, methods in routes.items() if isinstance(methods, dict) and "post" in methods}
     # Aliases are left out of the listing: what it lacks is tried.
     hidden = [path for path in sorted(session.kind.spec.paths - listed) if await _routed(session, path)]
     here = session.kind.spec.paths & listed | frozenset(hidden)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
+from backends.engines.jsonfacts import inner, objects
 from backends.probing.session import ChatAnswer, Session, json_of
 
 _NAME: Final = "report"
@@ -36,22 +38,16 @@ _PIXEL: Final = f"data:image/png;base64,{_RED_PIXEL}"
 
 async def probe_tools(session: Session) -> None:
     """`auto` is taken, `required` and a named tool lead to a call with arguments by the schema."""
-    modes: set[str] = set()
-    unsure: list[str] = []
     plain = await session.chat(1, tools=[_TOOL], tool_choice="auto")
     # Without a parser the engine takes `auto` and leaves the call in the text.
-    if plain.status == 200 and session.value("tool_parser") != "":
-        modes.add("auto")
-    elif not plain.refused and plain.status != 200:
-        unsure.append("auto")
-    for mode, choice in (("required", "required"), ("named", {"type": "function", "function": {"name": _NAME}})):
-        answer = await _answer(session, tools=[_TOOL], tool_choice=choice)
-        called = _called(answer)
-        if called:
-            modes.add(mode)
-        elif called is None:
-            unsure.append(mode)
-    _conclude(session, "tools", "tool_modes", modes, unsure)
+    auto = session.value("tool_parser") != "" if plain.status == 200 else False if plain.refused else None
+    named = {"type": "function", "function": {"name": _NAME}}
+    shown = {
+        "auto": auto,
+        "required": _called(await _answer(session, tools=[_TOOL], tool_choice="required")),
+        "named": _called(await _answer(session, tools=[_TOOL], tool_choice=named)),
+    }
+    _conclude(session, "tools", "tool_modes", shown)
 
 
 async def probe_formats(session: Session) -> None:
@@ -63,22 +59,14 @@ async def probe_formats(session: Session) -> None:
         "regex": dict(session.kind.constrained("regex", "yes|no")),
         "grammar": dict(session.kind.constrained("grammar", 'root ::= "yes" | "no"')),
     }
-    formats: set[str] = set()
-    unsure: list[str] = []
-    for name, fields in tries.items():
-        answer = await _answer(session, **fields)
-        obeyed = _obeyed(name, answer)
-        if obeyed:
-            formats.add(name)
-        elif obeyed is None:
-            unsure.append(name)
-    _conclude(session, "formats", "formats", formats, unsure)
+    shown = {name: _obeyed(name, await _answer(session, **fields)) for name, fields in tries.items()}
+    _conclude(session, "formats", "formats", shown)
 
 
 async def probe_logprobs(session: Session) -> None:
     """Twenty alternatives of one token; an engine with a lower limit names it."""
     answer = await session.chat(1, logprobs=True, top_logprobs=_TOP)
-    content = (answer.choice.get("logprobs") or {}).get("content") if answer.status == 200 else None
+    content = objects(inner(answer.choice.get("logprobs")).get("content")) if answer.status == 200 else None
     if answer.status == 200:
         session.learn("logprobs", _TOP if content else 0, f"{len(content or ())} tokens with log probabilities")
     elif answer.refused:
@@ -112,7 +100,7 @@ async def probe_cached_tokens(session: Session) -> None:
     if first.status != 200 or second.status != 200:
         session.check("cached tokens", None, second.error or first.error)
         return
-    cached = (second.usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+    cached = inner(second.usage.get("prompt_tokens_details")).get("cached_tokens")
     flag = session.kind.spec.cached_tokens_flag
     told = cached is not None
     evidence = f"the same {second.usage.get('prompt_tokens')} prompt tokens again: cached_tokens {cached}"
@@ -137,8 +125,8 @@ def _called(answer: ChatAnswer) -> bool | None:
     """True: a call as asked; False: refused, or an answer without one; None: cut short or an engine error."""
     if answer.status != 200:
         return False if answer.refused else None
-    calls = answer.message.get("tool_calls") or []
-    arguments = json_of(str(calls[0].get("function", {}).get("arguments", ""))) if calls else None
+    call = next(iter(objects(answer.message.get("tool_calls"))), {})
+    arguments = json_of(str(inner(call.get("function")).get("arguments", "")))
     if isinstance(arguments, dict) and isinstance(arguments.get("word"), str):
         return True
     return None if answer.cut else False
@@ -156,12 +144,14 @@ def _obeyed(name: str, answer: ChatAnswer) -> bool | None:
     return True if obeyed else None if answer.cut else False
 
 
-def _conclude(session: Session, check: str, term: str, seen: set[str], unsure: list[str]) -> None:
-    """Learn a set of features. What showed nothing keeps its declaration; without one nothing is learnt of the set."""
-    declared = getattr(session.declared, term)
-    if unsure and declared is None and not seen:
+def _conclude(session: Session, check: str, term: str, shown: Mapping[str, bool | None]) -> None:
+    """Learn a set of features. One that showed nothing stays as declared; undeclared it counts as there."""
+    seen = {name for name, there in shown.items() if there}
+    unsure = sorted(name for name, there in shown.items() if there is None)
+    if len(unsure) == len(shown):
         session.check(check, None, f"nothing shown for {', '.join(unsure)}")
         return
+    declared = getattr(session.declared, term)
     kept = seen | {name for name in unsure if declared is None or name in declared}
     evidence = f"probed: {', '.join(sorted(seen)) or 'none'}"
     evidence += f"; not shown, left as they were: {', '.join(unsure)}" if unsure else ""

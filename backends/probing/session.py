@@ -11,7 +11,7 @@ import msgspec
 from backends.contract import Fact, Source, Terms
 from backends.contracts import Clock
 from backends.engines.base import EngineKind
-from backends.engines.jsonfacts import decoded
+from backends.engines.jsonfacts import decoded, inner, objects
 from backends.probing.client import Answer, ProbeClient
 
 PROMPT: Final = "Count from one to twenty in words."
@@ -116,8 +116,8 @@ class Session:
             failure = self.kind.failure(answer.status, answer.headers.get("content-type", ""), answer.body)
             return ChatAnswer(answer.status, error=failure.message, numbers=failure.numbers)
         data = decoded(answer.body)
-        choices = data.get("choices") or [{}]
-        return ChatAnswer(200, choices[0].get("message") or {}, choices[0], data.get("usage") or {})
+        choice = next(iter(objects(data.get("choices"))), {})
+        return ChatAnswer(200, inner(choice.get("message")), choice, inner(data.get("usage")))
 
     def learn(self, term: str, value: Any, evidence: str) -> None:
         """Record a probed value; a later one replaces an earlier one."""
@@ -138,7 +138,7 @@ class Session:
         self.requests += 1
 
     def _count(self, usage: Any) -> None:
-        total = usage.get("total_tokens") if isinstance(usage, dict) else None
+        total = inner(usage).get("total_tokens")
         self.tokens += total if isinstance(total, int) else 0
 
 

@@ -1,0 +1,97 @@
+"""Keeping contracts true while the gateway runs: who is due, one run at a time, incidents told once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from backends.contract import Contradiction, PoolContract
+from backends.contracts import Clock, ReplicaState
+from backends.fleet import Fleet
+from backends.probing.client import ProbeClient
+from backends.probing.run import ProbeReport, Target, probe_pool, unprobed
+from backends.probing.schedule import LastRun, Schedule, due
+from backends.probing.session import Budget
+
+log = structlog.get_logger("headrace.probing")
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """One pool to keep probed. `client` makes a client for the replica with that URL."""
+
+    target: Target
+    client: Callable[[str], ProbeClient]
+    schedule: Schedule
+    budget: Budget
+    golden: bool = True
+
+
+class ContractWatcher:
+    """Owner of all contracts. Runs follow each other, so that probing never loads more than one replica."""
+
+    __slots__ = ("_clock", "_fleet", "_last", "_on_contract", "_on_incident", "_pools", "contracts")
+
+    def __init__(
+        self,
+        pools: Mapping[str, Watched],
+        fleet: Fleet,
+        clock: Clock,
+        *,
+        on_contract: Callable[[PoolContract], None],
+        on_incident: Callable[[Contradiction], None],
+    ) -> None:
+        """`on_contract` hears of every new contract, `on_incident` of every contradiction that is new."""
+        self._pools = dict(pools)
+        self._fleet = fleet
+        self._clock = clock
+        self._on_contract = on_contract
+        self._on_incident = on_incident
+        self._last: dict[str, LastRun] = {}
+        self.contracts: dict[str, PoolContract] = {name: unprobed(watched.target) for name, watched in pools.items()}
+
+    async def run(self, tick_s: float = 1.0) -> None:
+        """Probe what is due, for ever."""
+        while True:
+            await self.step()
+            await asyncio.sleep(tick_s)
+
+    async def step(self) -> None:
+        """One round over all pools."""
+        for name, watched in self._pools.items():
+            snapshot = self._fleet.snapshot()
+            ready = [replica for replica in snapshot.by_pool.get(name, ()) if replica.state is ReplicaState.READY]
+            if not ready:
+                continue
+            in_flight = sum(snapshot.table.exchanges[replica.row] for replica in ready) / len(ready)
+            quietest = min(ready, key=lambda replica: snapshot.table.exchanges[replica.row])
+            reason = due(
+                watched.schedule,
+                self._last.get(name),
+                now_s=self._clock.monotonic(),
+                version=quietest.version,
+                in_flight=in_flight,
+            )
+            if reason is not None:
+                log.info("probing", pool=name, replica=quietest.id, reason=reason.value)
+                report = await probe_pool(
+                    watched.target,
+                    watched.client(quietest.url),
+                    clock=self._clock,
+                    golden=watched.golden,
+                    budget=watched.budget,
+                )
+                self._take(name, report, quietest.version)
+
+    def _take(self, name: str, report: ProbeReport, version: str) -> None:
+        self._last[name] = LastRun(self._clock.monotonic(), version, report.complete)
+        known = set(self.contracts[name].contradictions)
+        self.contracts[name] = report.contract
+        for incident in report.incidents:
+            if incident not in known:
+                log.warning("contract contradicted", pool=name, term=incident.term, said=str(incident))
+                self._on_incident(incident)
+        self._on_contract(report.contract)
