@@ -123,7 +123,7 @@ class Rewriting:
         if self._whole is not None:
             self._whole.append(data)
             return b""
-        if self.failure is not None or self.abort_engine:
+        if self._closed or self.failure is not None:
             return b""
         out = self._events(self._decoder.feed(data))
         self.failure = self._decoder.failure
