@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gateway.cli import check, demo, keys, pools, serve, sim, top
+from gateway.cli import check, demo, keys, pools, probe, serve, sim, top
 from gateway.cli.output import UserError
 from gateway.config.problems import ConfigError
 
@@ -63,9 +63,10 @@ def key_commands() -> typer.Typer:
 
 def pool_commands() -> typer.Typer:
     """`headrace pools ...`."""
-    app = group("Pools of a running gateway.")
+    app = group("Pools: what a running gateway knows of them, and what they really can do.")
     app.command("list", epilog="Example: HEADRACE_ADMIN_TOKEN=... headrace pools list")(pools.list_pools)
     app.command(epilog="Example: headrace pools show h100 --admin http://127.0.0.1:9090")(pools.show)
+    app.command(epilog="Example: headrace pools probe h100 --config headrace.yaml")(probe.probe)
     return app
 
 
