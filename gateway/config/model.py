@@ -40,6 +40,7 @@ class Listen(Node):
     shutdown_deadline_s: float = Field(600.0, gt=0)  # then exchanges still in flight are cut
     request_timeout_s: Positive = 60.0  # for a client to send its head, and again its body
     heartbeat_after_s: Positive = 15.0  # of silence on a stream, in the dialect's own form
+    websockets: bool = True  # on /v1/responses; clients are told to use plain HTTP otherwise
 
 
 class Auth(Node):
@@ -176,6 +177,12 @@ class State(Node):
     """Where state that outlives an exchange is kept: memory:// or redis://. A password only as `${ENV}`."""
 
     url: SecretUrl = Field("memory://", repr=False)
+    memory_limit_bytes: int = Field(256 * 1024 * 1024, gt=0)  # of memory://
+    store_responses: bool = True  # `store`, `previous_response_id` and `background` of Responses
+    responses_ttl_s: Positive = 30 * 86_400.0  # from the last turn that continued them
+    response_limit_bytes: int = Field(8 * 1024 * 1024, gt=0)  # of one stored response with its input
+    responses_bytes_per_tenant: int = Field(1024 * 1024 * 1024, gt=0)  # then the oldest go
+    background_responses: int = Field(256, ge=0)  # at once, per gateway process
 
 
 class Telemetry(Node):

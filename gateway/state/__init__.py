@@ -1,0 +1,1 @@
+"""State that outlives an exchange, behind one contract: in memory, or in Redis (Valkey) for several gateways."""
