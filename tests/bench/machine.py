@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -46,17 +46,16 @@ class CpuReading:
 
 
 def cpu(pids: list[int]) -> CpuReading:
-    """CPU time used so far by these processes; those that ended meanwhile are left out."""
+    """CPU time used so far by these processes; processes and threads that end meanwhile are left out."""
     threads: dict[tuple[int, str], int] = {}
     ticks = 0
     for pid in pids:
-        try:
+        with suppress(OSError):
             fields = _stat_fields(pid)
+            ticks += int(fields[11]) + int(fields[12])
             for task in (PROC / str(pid) / "task").iterdir():
-                threads[pid, task.name] = int((task / "schedstat").read_text().split()[0])
-        except OSError:
-            continue
-        ticks += int(fields[11]) + int(fields[12])
+                with suppress(OSError):
+                    threads[pid, task.name] = int((task / "schedstat").read_text().split()[0])
     return CpuReading(threads, ticks / TICKS_PER_S)
 
 
