@@ -56,7 +56,7 @@ class Chat:
                 raise missing(name)
         if "audio" in values.get("modalities", ()):
             raise unsupported("modalities", "only text is served")
-        found = scan(raw["messages"])
+        found = scan(raw["messages"], body)
         request = Request(
             dialect="chat",
             model=values["model"],

@@ -19,6 +19,8 @@ from gateway.dialects.tools import engine_name, object_arguments
 
 _NULL = b"null"
 _THINK_END = b"</think>"
+_QUOTE, _BRACKET = b'"['
+_PLAIN_ROLES = {"user", "system"}  # nothing more to look at when the content is a string
 _ROLES = {"system", "developer", "user", "assistant", "tool", "function"}
 _MODALITIES = {"image_url": "image", "input_audio": "audio", "video_url": "video", "audio_url": "audio"}
 
@@ -62,14 +64,16 @@ _any = msgspec.json.Decoder(Any)
 _object = msgspec.json.Decoder(dict[str, Any])
 
 
-def scan(value: Raw) -> Scan:
-    """Validate the messages. Raises GatewayError that names the message and field at fault."""
+def scan(value: Raw, body: bytes) -> Scan:
+    """Validate the messages, which are part of `body`. Raises GatewayError that names the message and field."""
     messages: list[_Message] = read("messages", _messages.decode, value)
     if not messages:
         raise invalid("messages", "at least one message is required")
-    found = Scan()
+    found = Scan(thinking=b"<" in body and _THINK_END in body)  # a single byte is found much faster
     for position, message in enumerate(messages):
-        _scan_message(f"messages[{position}]", message, found)
+        plain = memoryview(message.content)[0] == _QUOTE
+        if not (plain and message.role in _PLAIN_ROLES):
+            _scan_message(f"messages[{position}]", message, found)
     return found
 
 
@@ -87,11 +91,13 @@ def _scan_message(place: str, message: _Message, found: Scan) -> None:
 
 
 def _scan_content(place: str, content: Raw, found: Scan) -> None:
-    first = bytes(memoryview(content)[:1])
-    if first == b"[":
+    first = memoryview(content)[0]
+    if first == _QUOTE:
+        return
+    if first == _BRACKET:
         for position, part in enumerate(read(place, _parts.decode, content)):
             _scan_part(f"{place}[{position}]", part.type, found)
-    elif first not in (b'"', b"n"):
+    elif bytes(content) != _NULL:
         raise invalid(place, "expected a string, a list of parts or null")
 
 
@@ -107,7 +113,7 @@ def _scan_part(place: str, kind: str, found: Scan) -> None:
 def _scan_assistant(place: str, message: _Message, found: Scan) -> None:
     if bytes(message.reasoning) != _NULL:
         found.reasoning = True
-    if bytes(message.function_call) != _NULL or _THINK_END in memoryview(message.content).tobytes():
+    if bytes(message.function_call) != _NULL or (found.thinking and _THINK_END in bytes(message.content)):
         found.edits = True
     if bytes(message.tool_calls) == _NULL:
         return

@@ -25,13 +25,17 @@ class Use(enum.Enum):
     IGNORE = "ignore"  # changes nothing, and the client is told so
 
 
+def _undecoded(value: Raw) -> Raw | None:
+    return None if bytes(memoryview(value)[:5]) == b"null" else value
+
+
 class Field:
-    """One known field."""
+    """One known field. `Raw` as its kind leaves it to the codec, because it is large."""
 
     __slots__ = ("decode", "use")
 
     def __init__(self, kind: Any, use: Use) -> None:
-        self.decode = msgspec.json.Decoder(kind).decode
+        self.decode = _undecoded if kind is Raw else msgspec.json.Decoder(kind).decode
         self.use = use
 
 

@@ -132,6 +132,7 @@ class Scan(msgspec.Struct):
     edits: bool = False  # some message must be rewritten for every engine
     developer: bool = False  # some message has the role `developer`
     reasoning: bool = False  # some message spells its reasoning `reasoning`
+    thinking: bool = False  # the body contains `</think>`
 
 
 class Request(msgspec.Struct, kw_only=True):

@@ -9,6 +9,7 @@ are escaped there. Every other event is decoded one level at a time and put back
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -28,6 +29,9 @@ _CHOICES = b'"choices":[{'
 _UNFINISHED = b'"finish_reason":null'
 _NULL = Raw(b"null")
 EMPTY = (b"", b"null", b'""', b"[]")
+_ASSISTANT = {"role": "assistant"}
+_SAYING = ("content", "reasoning_content", "refusal", "audio")
+_SILENT = {"role", "content", "tool_calls", "reasoning_content"}
 _fragments = msgspec.json.Decoder(list[Fragment])
 _text = msgspec.json.Decoder(str)
 _encode = msgspec.json.encode
@@ -180,12 +184,11 @@ class PassThrough:
                 return b""
             return frame(_encode(chunk))
         before: list[bytes] = []
-        kept = [choice for choice in choices if self._choice(choice, chunk, before)]
+        kept = [written for choice in choices if (written := self._choice(choice, chunk, before))]
         if self.failure is not None:
             return b"".join(before)
         if kept:
-            chunk["choices"] = raw(kept)
-            before.append(frame(_encode(chunk)))
+            before.append(frame(_encode({**chunk, "choices": kept})))
             self._learn(block)
         return b"".join(before)
 
@@ -216,29 +219,29 @@ class PassThrough:
         else:
             del chunk["usage"]
 
-    def _choice(self, choice: Fields, chunk: Fields, before: list[bytes]) -> bool:
-        """Look into one choice of a chunk; False leaves it out of the event."""
-        index = int(bytes(choice.get("index", b"0")) or 0)
+    def _choice(self, choice: Fields, chunk: Fields, before: list[bytes]) -> dict[str, Any] | None:
+        """Look into one choice of a chunk; what to write of it, None to leave it out."""
+        index = int(bytes(choice.get("index", b"0")))
         state = self._choices.get(index)
         if state is None:
             state = self._choices[index] = _Choice(ToolCalls(index, self._ids.call))
-        delta = fields_of(choice.get("delta")) if self._chat else {}
+        delta: dict[str, Any] = fields_of(choice.get("delta")) if self._chat else {}
         semantic = self._delta(delta, state) if self._chat else bytes(choice.get("text", b"")) not in EMPTY
-        reason = bytes(choice.get("finish_reason", b"null"))
-        if reason != b"null":
+        reason = choice.get("finish_reason")
+        if reason is not None and bytes(reason) != b"null":
             before += self._finish(choice, state, chunk, _text.decode(reason))
             semantic = True
         self.started = self.started or semantic
-        if self._chat:
-            if not state.role_sent:
-                delta = {"role": raw("assistant")} | delta
-                state.role_sent = True
-            elif not semantic and not delta.keys() - {"role", "content", "tool_calls", "reasoning_content"}:
-                return False
-            choice["delta"] = raw(delta)
-        return True
+        if not self._chat:
+            return choice
+        if not state.role_sent:
+            delta = _ASSISTANT | delta
+            state.role_sent = True
+        elif not semantic and not delta.keys() - _SILENT:
+            return None
+        return {**choice, "delta": delta}
 
-    def _delta(self, delta: Fields, state: _Choice) -> bool:
+    def _delta(self, delta: dict[str, Any], state: _Choice) -> bool:
         """Normalise a Chat delta; whether it says anything."""
         if "reasoning" in delta:
             spelled = delta.pop("reasoning")
@@ -253,9 +256,9 @@ class PassThrough:
         if bytes(calls) not in EMPTY:
             events = [event for fragment in _fragments.decode(calls) for event in state.calls.feed(fragment)]
             if events:
-                delta["tool_calls"] = raw(tool_deltas(events))
-        said = ("content", "reasoning_content", "tool_calls", "refusal", "audio")
-        return any(bytes(delta.get(key, b"")) not in EMPTY for key in said)
+                delta["tool_calls"] = tool_deltas(events)
+                return True
+        return any(key in delta and bytes(delta[key]) not in EMPTY for key in _SAYING)
 
     def _finish(self, choice: Fields, state: _Choice, chunk: Fields, reason: str) -> list[bytes]:
         """Close a choice: late tool calls first, and a reason that agrees with them."""
@@ -265,8 +268,8 @@ class PassThrough:
         late: list[bytes] = []
         events = state.calls.finish(whole=reason != "length")
         if events:
-            extra = {**choice, "finish_reason": _NULL, "delta": raw({"tool_calls": tool_deltas(events)})}
-            late.append(frame(_encode({**chunk, "choices": raw([extra])})))
+            extra = {**choice, "finish_reason": None, "delta": {"tool_calls": tool_deltas(events)}}
+            late.append(frame(_encode({**chunk, "choices": [extra]})))
         if self._chat and reason in {"stop", "tool_calls"}:
             reason = "tool_calls" if state.calls.opened else "stop"
             choice["finish_reason"] = raw(reason)

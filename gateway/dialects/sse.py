@@ -22,6 +22,9 @@ class Frames:
 
     def feed(self, data: bytes) -> list[bytes]:
         """The blocks that `data` completes, in order; blank ones are left out."""
+        if data.find(b"\n\n") == len(data) - 2 and data.startswith(b"data: ") and not (self.pending or b"\r" in data):
+            self._fresh = self._after_cr = False
+            return [data[:-2]]
         if self._after_cr or b"\r" in data:
             data = self._normalise(data)
         if self.pending:
