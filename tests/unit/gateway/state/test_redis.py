@@ -1,0 +1,35 @@
+"""A Redis that is not there."""
+
+import pytest
+
+from gateway.config.model import State
+from gateway.state.base import StateUnavailable
+from gateway.state.choose import open_store
+from tests.support.clock import ManualClock
+
+
+async def test_a_store_that_cannot_be_reached_says_so_and_then_at_once() -> None:
+    clock = ManualClock()
+    store = open_store(State(url="unix:///nonexistent/socket"), clock)
+    assert not await store.ready()
+    for call in (
+        store.get("a"),
+        store.put("a", b"", 1),
+        store.delete("a"),
+        store.touch(["a"], 1),
+        store.add("a", 1, 1),
+    ):
+        with pytest.raises(StateUnavailable):
+            await call
+    await store.aclose()
+
+
+async def test_it_comes_back(valkey: str) -> None:
+    clock = ManualClock()
+    store = open_store(State(url=valkey), clock)
+    store._failed = clock.monotonic()
+    assert not await store.ready()
+    clock.advance(2.0)
+    assert await store.ready()
+    assert await store.put("back", b"1", 60)
+    await store.aclose()
