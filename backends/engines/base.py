@@ -39,7 +39,7 @@ class EngineKind(Protocol):
     def failure(self, status: int, content_type: str, body: bytes, retry_after: str = "") -> EngineFailure:
         """Classify an HTTP answer with status >= 400 (all shapes this engine is known to send).
 
-        `retry_after` is the header as received. In the result `numbers` is (prompt, limit) or (prompt, limit, output)
+        `retry_after` is the header as received. In the result `numbers` is (prompt, limit) or (prompt, output, limit)
         tokens when `code` is "context_length_exceeded".
         """
         ...

@@ -193,7 +193,7 @@ def _code(error: ErrorBody, status: int, fault: Fault) -> str | None:
 
 
 def _context_failure(message: str, status: int) -> EngineFailure | None:
-    """A prompt (or prompt + output) beyond the window. `numbers` is (prompt, limit) or (prompt, limit, output)."""
+    """A prompt (or prompt + output) beyond the window. `numbers` is (prompt, limit) or (prompt, output, limit)."""
     if status not in (400, 413, 422, 500) or not _TOO_LONG.search(message):
         return None
     limit = _LIMIT.search(message)
@@ -204,7 +204,7 @@ def _context_failure(message: str, status: int) -> EngineFailure | None:
     for pattern in _CONTEXT:
         found = pattern.search(message)
         if found:
-            numbers = [int(found["prompt"]), int(limit[1]), *(int(n) for n in found.groups()[1:])]
+            numbers = [*(int(count) for count in found.groups()), int(limit[1])]
             break
     text = scrub(message)
     return EngineFailure(Fault.CLIENT, text, status=400, code="context_length_exceeded", numbers=tuple(numbers))

@@ -39,6 +39,16 @@ def decoded(body: bytes) -> Mapping[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
+def objects(value: object) -> list[Mapping[str, Any]]:
+    """The JSON objects in an array; [] when it is none."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def inner(value: object) -> Mapping[str, Any]:
+    """The value as a JSON object; {} when it is none."""
+    return value if isinstance(value, dict) else {}
+
+
 def known(**terms: Any) -> Mapping[str, Any]:
     """The terms that were told: None and the text "None" (Prometheus labels) are left out."""
     return {term: value for term, value in terms.items() if value is not None and value != "None"}

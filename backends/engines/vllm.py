@@ -9,7 +9,7 @@ from typing import Any, Literal
 from backends.contracts import EngineFailure, Load
 from backends.engines.base import EngineSpec
 from backends.engines.errors import classify, opaque, read_error
-from backends.engines.jsonfacts import decoded, known, number_format
+from backends.engines.jsonfacts import decoded, inner, known, number_format
 from backends.engines.prometheus import Gauges
 
 _RUNNING = "vllm:num_requests_running"
@@ -115,8 +115,8 @@ def _config(config: Any) -> Mapping[str, Any]:
     """Terms of `vllm_config`."""
     if not isinstance(config, dict):
         return {}
-    model, scheduler = config.get("model_config") or {}, config.get("scheduler_config") or {}
-    draft = config.get("speculative_config") or {}
+    model, scheduler = inner(config.get("model_config")), inner(config.get("scheduler_config"))
+    draft = inner(config.get("speculative_config"))
     return known(
         revision=model.get("revision"),
         precision=number_format(model.get("quantization") or model.get("dtype")),

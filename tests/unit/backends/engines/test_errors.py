@@ -101,14 +101,14 @@ CONTEXT = [
             "This model's maximum context length is 4096 tokens. However, you requested 5014 tokens (14 in the "
             "messages, 5000 in the completion). Please reduce the length of the messages or completion."
         ),
-        (14, 4096, 5000),
+        (14, 5000, 4096),
     ),
     (
         (
             "You passed 30 input tokens and requested 4090 output tokens. However, the model's context length is only "
             "4096 tokens, resulting in a maximum input length of 6 tokens."
         ),
-        (30, 4096, 4090),
+        (30, 4090, 4096),
     ),
 ]
 
