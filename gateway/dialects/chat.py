@@ -13,8 +13,8 @@ from gateway.dialects import openai_errors
 from gateway.dialects.base import Transcoder
 from gateway.dialects.chat_fields import (
     CHAT,
-    GUIDED,
     check_choices,
+    constraint,
     guided,
     read_format,
     read_include_usage,
@@ -37,8 +37,6 @@ from gateway.dialects.seal import Seal
 from gateway.dialects.target import Target
 from gateway.errors import GatewayError
 from gateway.steering import strip_fields
-
-_GRAMMARS = ("structured_outputs", "regex", "ebnf", "json_schema", *GUIDED)
 
 
 class Chat:
@@ -138,8 +136,9 @@ class Chat:
             tools=bool(request.tools),
             tool_choice=request.tool_choice.mode,
             format=request.format.type,
-            grammar=any(name in values for name in _GRAMMARS),
+            grammar=constraint(values),
             logprobs=bool(values.get("logprobs")),
+            top_logprobs=values.get("top_logprobs", 0),
             n=check_choices(values, options.choices),
             effort=request.reasoning.effort,
             stops=len(request.stops),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-import msgspec
 from msgspec import Meta, Raw
 
-from gateway.dialects.fields import SAMPLING, Count, invalid, read, table, unsupported
+from gateway.dialects.fields import SAMPLING, Count, invalid, table, unsupported
 from gateway.dialects.model import Format, Reasoning
 
 _ENGINE: dict[str, Any] = {
@@ -184,15 +183,21 @@ def read_include_usage(values: dict[str, Any]) -> bool:
     return options.get("include_usage") is True
 
 
-GUIDED = ("guided_json", "guided_regex", "guided_choice", "guided_grammar")
 _STRUCTURED = {"guided_json": "json", "guided_regex": "regex", "guided_choice": "choice", "guided_grammar": "grammar"}
+_GRAMMARS = ("guided_grammar", "ebnf")
+_REGEXES = ("guided_regex", "guided_choice", "regex")
 
 
 def guided(values: dict[str, Any]) -> dict[str, Any]:
     """vLLM's former `guided_*` fields as `structured_outputs`; {} without any."""
-    return {_STRUCTURED[name]: values[name] for name in GUIDED if name in values}
+    return {key: values[name] for name, key in _STRUCTURED.items() if name in values}
 
 
-def scan_raw(param: str, decoder: msgspec.json.Decoder[Any], value: Raw) -> Any:
-    """Decode a field that is checked apart from the table."""
-    return read(param, decoder.decode, value)
+def constraint(values: dict[str, Any]) -> Literal["regex", "grammar"] | None:
+    """Which kind of constraint beyond `response_format` a request sets."""
+    nested = values.get("structured_outputs") or {}
+    if "grammar" in nested or any(name in values for name in _GRAMMARS):
+        return "grammar"
+    if {"regex", "choice"} & nested.keys() or any(name in values for name in _REGEXES):
+        return "regex"
+    return None

@@ -18,6 +18,7 @@ from gateway.dialects.model import Scan
 from gateway.dialects.tools import engine_name, object_arguments
 
 _NULL = b"null"
+_ABSENT = Raw(_NULL)
 _THINK_END = b"</think>"
 _QUOTE, _BRACKET = b'"['
 _PLAIN_ROLES = {"user", "system"}  # nothing more to look at when the content is a string
@@ -27,10 +28,10 @@ _MODALITIES = {"image_url": "image", "input_audio": "audio", "video_url": "video
 
 class _Message(msgspec.Struct):
     role: str
-    content: Raw = Raw(b"null")
-    reasoning: Raw = Raw(b"null")
-    tool_calls: Raw = Raw(b"null")
-    function_call: Raw = Raw(b"null")
+    content: Raw = _ABSENT
+    reasoning: Raw = _ABSENT
+    tool_calls: Raw = _ABSENT
+    function_call: Raw = _ABSENT
     tool_call_id: str | None = None
 
 
@@ -110,12 +111,16 @@ def _scan_part(place: str, kind: str, found: Scan) -> None:
         raise unsupported(f"{place}.type", f"content parts of type {kind!r} are not served")
 
 
+def _given(value: Raw) -> bool:
+    return value is not _ABSENT and bytes(value) != _NULL
+
+
 def _scan_assistant(place: str, message: _Message, found: Scan) -> None:
-    if bytes(message.reasoning) != _NULL:
+    if _given(message.reasoning):
         found.reasoning = True
-    if bytes(message.function_call) != _NULL or (found.thinking and _THINK_END in bytes(message.content)):
+    if _given(message.function_call) or (found.thinking and _THINK_END in bytes(message.content)):
         found.edits = True
-    if bytes(message.tool_calls) == _NULL:
+    if not _given(message.tool_calls):
         return
     for call in read(f"{place}.tool_calls", _calls.decode, message.tool_calls):
         function = call.function

@@ -9,7 +9,7 @@ import msgspec
 from backends.contracts import DialectName
 from gateway.dialects import openai_errors
 from gateway.dialects.base import Transcoder
-from gateway.dialects.chat_fields import COMPLETIONS, check_choices, guided, read_include_usage, read_stops
+from gateway.dialects.chat_fields import COMPLETIONS, check_choices, constraint, guided, read_include_usage, read_stops
 from gateway.dialects.engine import Body
 from gateway.dialects.fields import check, missing, read, read_object
 from gateway.dialects.ids import Ids
@@ -49,8 +49,9 @@ class Completions:
             model=values["model"],
             stream=values.get("stream", False),
             traits=Traits(
-                grammar=bool(structured) or any(name in values for name in ("structured_outputs", "regex", "ebnf")),
+                grammar=constraint(values),
                 logprobs=values.get("logprobs") is not None,
+                top_logprobs=values.get("logprobs", 0),
                 n=n * _prompts(prompt),
                 stops=len(stops),
                 max_output=values.get("max_tokens"),

@@ -65,7 +65,7 @@ class Messages:
         """See `Dialect.decode_request`."""
         return self._decode(body, options, required=("model", "messages", "max_tokens"))
 
-    def decode_count(self, body: bytes, options: DecodeOptions) -> Request:
+    def decode_count(self, body: bytes, headers: Mapping[str, str], options: DecodeOptions) -> Request:  # noqa: ARG002
         """The request of `count_tokens`: the same without `max_tokens`."""
         return self._decode(body, options, required=("model", "messages"))
 

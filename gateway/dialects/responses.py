@@ -173,6 +173,7 @@ class Responses:
             tool_choice=request.tool_choice.mode,
             format=request.format.type,
             logprobs="logprobs" in request.forward,
+            top_logprobs=values.get("top_logprobs", 0),
             effort=request.reasoning.effort,
             stops=len(request.stops),
             max_output=request.max_output,

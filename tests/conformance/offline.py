@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from backends.engines import base, sglang, vllm
+from gateway.dialects.counting import count_messages
 from gateway.dialects.ids import Ids
 from gateway.dialects.registry import DecodeOptions, Dialect, standard
 from gateway.dialects.seal import Keys, Sealer
@@ -69,7 +70,8 @@ def upstream_bytes(vector: dict[str, Any]) -> bytes:
 
 def exchange(vector: dict[str, Any], *, step: int | None = None) -> Answer:
     """Drive one vector; `step` overrides the size of the pieces in which the engine's bytes arrive."""
-    dialect: Dialect = standard()[vector["dialect_in"]]
+    counts = "count_tokens" in vector["request"]["path"]
+    dialect: Dialect = count_messages() if counts else standard()[vector["dialect_in"]]
     body = json.dumps(vector["request"]["body"]).replace('"MODEL"', json.dumps(MODEL)).encode()
     seal = Sealer(_KEYS, random.Random(7).randbytes).of("tenant")
     kind = kind_of(vector)
