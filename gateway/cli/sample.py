@@ -51,6 +51,7 @@ def ask(base: str, model: str, question: str) -> Answer:
         "model": model,
         "messages": messages,
         "max_tokens": _MAX_TOKENS,
+        "temperature": 0,
         "stream": True,
         "stream_options": {"include_usage": True},
     }
