@@ -21,6 +21,7 @@ from typing import Any
 
 import aiohttp
 
+from backends.simulator.faults import FAULTS
 from gateway.cli.children import free_ports
 from tests.stress.clients import Client, Outcome, Tally, many
 from tests.support.gateway import COMMAND, Gateway, gateway
@@ -28,40 +29,32 @@ from tests.support.processes import running, wait_for
 
 ENGINES = ("vllm", "sglang")
 MODEL = "sim"
-FAULTS = (
-    "refuse",
-    "reset_after=3",
-    "stall_after=3",
-    "error_frame",
-    "slow_first_byte=5",
-    "queue_full",
-    "bad_utf8",
-    "hang_health",
-)
-HEALTHY = 2  # replicas per pool without a fault
-TIME_SCALE = "20"
+SHARE = 0.04  # how often each fault strikes a replica that has them all
+AFTER = {"reset_after": 3, "stall_after": 2, "truncate_after": 4, "error_frame": 2, "slow_first_byte": 0.3}
+MIXED = ",".join(f"{n}={AFTER[n]}:{SHARE}" if n in AFTER else f"{n}:{SHARE}" for n in FAULTS if n != "hang_health")
+REPLICAS = ("", MIXED, MIXED, "hang_health", "refuse")  # of each pool: one is well, one is mute, one is not there
+SPEED = ("--profile", "h200", "--time-scale", "20")
 REST_S = 15.0
 # What a log must not hold: exceptions that nobody meant, tasks and sockets that nobody owns.
 FOREIGN = re.compile(r"Traceback|never retrieved|was destroyed but|Unclosed|handler failed|background task failed")
 
 
 @contextmanager
-def simulators(folder: Path, healthy: int = HEALTHY) -> Iterator[dict[str, list[str]]]:
-    """URLs of simulated replicas by engine: some healthy ones, and one with each fault."""
+def simulators(folder: Path) -> Iterator[dict[str, list[str]]]:
+    """URLs of the simulated replicas of each engine."""
+    plans = [(engine, fault) for engine in ENGINES for fault in REPLICAS]
+    urls: dict[str, list[str]] = {engine: [] for engine in ENGINES}
     with ExitStack() as stack:
         started = []
-        plans = [(engine, fault) for engine in ENGINES for fault in (*("",) * healthy, *FAULTS)]
-        for (engine, fault), port in zip(plans, free_ports(*[0] * len(plans)), strict=True):
+        for seed, ((engine, fault), port) in enumerate(zip(plans, free_ports(*[0] * len(plans)), strict=True)):
             log = folder / f"sim-{port}.log"
-            argv = [COMMAND, "sim", "--engine", engine, "--port", str(port), "--model", MODEL]
-            argv += ["--time-scale", TIME_SCALE, "--seed", str(port % 1000)]
-            argv += ["--fault", fault] if fault else []
-            started.append((engine, fault, port, stack.enter_context(running(argv, log, grace_s=3)), log))
-        urls: dict[str, list[str]] = {engine: [] for engine in ENGINES}
-        for engine, fault, port, process, log in started:
-            if fault != "refuse":
-                wait_for(f"http://127.0.0.1:{port}/v1/models", process, log, 60)
+            argv = [COMMAND, "sim", "--engine", engine, "--port", str(port), "--model", MODEL, *SPEED]
+            argv += ["--seed", str(seed)] + (["--fault", fault] if fault else [])
             urls[engine].append(f"http://127.0.0.1:{port}")
+            started.append((fault, urls[engine][-1], stack.enter_context(running(argv, log, grace_s=3)), log))
+        for fault, url, process, log in started:
+            if fault in {"", MIXED}:
+                wait_for(f"{url}/v1/models", process, log, 60)
         yield urls
 
 
@@ -122,9 +115,9 @@ def foreign_lines(log: Path) -> list[str]:
     return [line[:300] for line in log.read_text(errors="replace").splitlines() if FOREIGN.search(line)]
 
 
-def run(folder: Path, exchanges: int, concurrency: int, seed: int, healthy: int = HEALTHY) -> tuple[Tally, list[str]]:
+def run(folder: Path, exchanges: int, concurrency: int, seed: int) -> tuple[Tally, list[str]]:
     """Tally and complaints of one run; nothing to complain of is a pass."""
-    with simulators(folder, healthy) as urls, gateway(config(urls), folder) as target:
+    with simulators(folder) as urls, gateway(config(urls), folder) as target:
         tally = asyncio.run(drive(target, exchanges, concurrency, seed))
         complaints = [*tally.broken, *at_rest(target)]
         target.process.terminate()
