@@ -179,7 +179,7 @@ def check_stream(v, events, done, include_usage):
     if "tools" in x:
         if len(s["tools"]) != len(x["tools"]):
             e.append(f"{len(s['tools'])} tool calls, want {len(x['tools'])}: {s['tools']}")
-        for g, w in zip(s["tools"], x["tools"]):
+        for g, w in zip(s["tools"], x["tools"], strict=False):
             if (
                 g["name"] != w["name"]
                 or ("arguments" in w and jl(g["arguments"]) != w["arguments"])

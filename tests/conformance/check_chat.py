@@ -62,7 +62,7 @@ def validate_chat_stream(chunks, include_usage=None, n=1, done=True):
     if not done:
         e.append("no [DONE] sentinel")
     if not chunks:
-        return e + ["no chunks"]
+        return [*e, "no chunks"]
     ids, created, model = set(), set(), set()
     state = {}
     usage_chunks = []

@@ -170,9 +170,7 @@ def validate_error_body(dialect, status, body):
         err = body.get("error")
         if not isinstance(err, dict):
             return [f"not an OpenAI error envelope: {str(body)[:120]}"]
-        for k in ("message", "type", "param", "code"):
-            if k not in err:
-                e.append(f"error.{k} absent")
+        e += [f"error.{k} absent" for k in ("message", "type", "param", "code") if k not in err]
         if err.get("code") is not None and not isinstance(err["code"], str):
             e.append(f"error.code is {type(err['code']).__name__}, must be string or null")
     return e

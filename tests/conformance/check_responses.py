@@ -122,7 +122,7 @@ def validate_responses_stream(events):
             nprog += 1
             if nprog == 1 and k != 1:
                 e.append(f"event {k}: response.in_progress is not the second event")
-        if t.endswith(".done") or t.endswith("part.added"):
+        if t.endswith((".done", "part.added")):
             key = (t, oi, ev.get("content_index"), ev.get("summary_index"))
             if key in once:
                 e.append(f"event {k}: {t} repeated")

@@ -87,12 +87,12 @@ def split_done(events):
 # --------------------------------------------------------------------------------------------- runner
 
 
-class Fail(Exception):
-    pass
+class Fail(Exception):  # noqa: N818 - an outcome
+    """The check failed."""
 
 
-class Skip(Exception):
-    pass
+class Skip(Exception):  # noqa: N818 - an outcome
+    """The check cannot tell, or the feature is not offered."""
 
 
 class Checks:
@@ -187,7 +187,7 @@ def refused(f, allow=(400, 404, 422, 501)):
         return f()
     except (openai.APIStatusError, anthropic.APIStatusError) as e:
         if e.status_code in allow:
-            raise Skip(f"refused with {e.status_code}: {str(e)[:110]}")
+            raise Skip(f"refused with {e.status_code}: {str(e)[:110]}") from None
         raise
 
 

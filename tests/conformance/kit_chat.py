@@ -122,7 +122,7 @@ def chat_stream_raw(c):
 
 @check("chat.stream.include_usage")
 def chat_stream_include_usage(c):
-    st, h, ev, _, err = c.raw.sse(
+    st, _h, ev, _, err = c.raw.sse(
         "/v1/chat/completions",
         {
             "model": c.model,
@@ -231,7 +231,7 @@ def chat_tools_none(c):
 
 @check("chat.tools.stream")
 def chat_tools_stream(c):
-    st, h, ev, _, err = c.raw.sse(
+    st, _h, ev, _, err = c.raw.sse(
         "/v1/chat/completions",
         {
             "model": c.model,
@@ -330,7 +330,7 @@ def chat_json_schema_parse(c):
         )
         need(p.choices[0].message.parsed is not None, "parsed is None")
     except (pydantic.ValidationError, openai.LengthFinishReasonError) as e:
-        raise Skip(f"weak model: {type(e).__name__}")
+        raise Skip(f"weak model: {type(e).__name__}") from None
 
 
 @check("chat.logprobs")
@@ -363,7 +363,7 @@ def chat_n2(c):
     d = dump(r)
     none_wrong(validate_chat_object(d))
     need(sorted(x["index"] for x in d["choices"]) == [0, 1], "choice indexes")
-    st, h, ev, _, err = c.raw.sse(
+    st, _h, ev, _, err = c.raw.sse(
         "/v1/chat/completions",
         {
             "model": c.model,

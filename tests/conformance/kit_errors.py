@@ -28,10 +28,10 @@ def expect(exc, f, status=None):
         f()
     except exc as e:
         if status and e.status_code != status:
-            raise Fail(f"{type(e).__name__} with status {e.status_code}, want {status}")
+            raise Fail(f"{type(e).__name__} with status {e.status_code}, want {status}") from None
         return e
-    except Exception as e:  # noqa: BLE001
-        raise Fail(f"got {type(e).__name__}: {str(e)[:120]}, want {exc.__name__}")
+    except Exception as e:
+        raise Fail(f"got {type(e).__name__}: {str(e)[:120]}, want {exc.__name__}") from e
     raise Fail(f"no error, want {exc.__name__}")
 
 
@@ -52,7 +52,7 @@ def errors_auth(c):
     )
     none_wrong(validate_error_body("anthropic", 401, e.body))
     need(e.request_id, "no request-id header on the error")
-    st, h, js, _r = c.raw.call("POST", "/v1/chat/completions", {"model": c.model, "messages": []}, key="sk-wrong")
+    st, _h, js, _r = c.raw.call("POST", "/v1/chat/completions", {"model": c.model, "messages": []}, key="sk-wrong")
     need(st == 401, f"status {st}")
     none_wrong(validate_error_body("openai", st, js or {}))
 
@@ -95,7 +95,7 @@ def errors_bad_request(c):
         ("/v1/messages", {"model": c.model, "max_tokens": 8, "messages": []}, "anthropic"),
         ("/v1/messages", b"{", "anthropic"),
     ):
-        st, h, js, raw = c.raw.call("POST", path, body, dialect)
+        st, _h, js, _raw = c.raw.call("POST", path, body, dialect)
         need(st == 400, f"{path} {str(body)[:60]} -> {st}, want 400")
         none_wrong([f"{path} {str(body)[:50]}: {x}" for x in validate_error_body(dialect, st, js or {})])
     expect(
@@ -107,33 +107,33 @@ def errors_bad_request(c):
 
 @check("errors.stream_flag_errors_before_200")
 def errors_stream_flag_errors_before_200(c):
-    st, h, ev, _, err = c.raw.sse(
+    st, _, _, _, err = c.raw.sse(
         "/v1/messages",
         {"model": "no-such-model", "max_tokens": 8, "stream": True, "messages": [{"role": "user", "content": "x"}]},
         "anthropic",
     )
     need(st == 404, f"messages stream: status {st}")
     none_wrong(validate_error_body("anthropic", 404, err))
-    st, h, ev, _, err = c.raw.sse("/v1/responses", {"model": "no-such-model", "stream": True, "input": "x"})
+    st, _h, _ev, _, err = c.raw.sse("/v1/responses", {"model": "no-such-model", "stream": True, "input": "x"})
     need(st == 404, f"responses stream: status {st}")
     none_wrong(validate_error_body("openai", 404, err))
 
 
 @check("errors.unknown_path_and_method")
 def errors_unknown_path_and_method(c):
-    st, h, js, _r = c.raw.call("POST", "/v1/no/such", {})
+    st, _, js, _r = c.raw.call("POST", "/v1/no/such", {})
     need(st == 404, f"status {st}")
     none_wrong(validate_error_body("openai", 404, js or {}))
-    st, h, js, _r = c.raw.call("POST", "/v1/messages/no_such", {}, "anthropic")
+    st, _, js, _r = c.raw.call("POST", "/v1/messages/no_such", {}, "anthropic")
     need(st == 404, f"status {st}")
     none_wrong(validate_error_body("anthropic", 404, js or {}))
-    st, h, js, _r = c.raw.call("GET", "/v1/chat/completions")
+    st, _h, js, _r = c.raw.call("GET", "/v1/chat/completions")
     need(st in (404, 405), f"GET chat -> {st}")
 
 
 @check("errors.orphan_tool_result")
 def errors_orphan_tool_result(c):
-    st, h, js, _r = c.raw.call(
+    st, _h, js, _r = c.raw.call(
         "POST",
         "/v1/messages",
         akw(
@@ -214,22 +214,22 @@ def errors_faults(c):
     )
     need(e.status_code == 503, f"overload on OpenAI dialect gives {e.status_code}, want 503")
     # upstream cut in the middle of a stream
-    st, hd, ev, _, err = c.raw.sse(
+    _, _, ev, _, _ = c.raw.sse(
         "/v1/chat/completions",
         {"model": c.model, "stream": True, "messages": [{"role": "user", "content": "x"}]},
         extra={h: "midstream"},
     )
-    ev, done = split_done(ev)
+    ev, _done = split_done(ev)
     need(any("error" in d for _, d in ev), "chat: no data:{error} after a cut")
     need(
         not any(ch.get("finish_reason") == "stop" for _, d in ev for ch in d.get("choices") or []),
         "chat: cut reported as finish_reason stop",
     )
-    st, hd, ev, _, err = c.raw.sse("/v1/responses", rkw(c, input="x", stream=True), extra={h: "midstream"})
+    _, _, ev, _, _ = c.raw.sse("/v1/responses", rkw(c, input="x", stream=True), extra={h: "midstream"})
     ev, _ = split_done(ev)
     need(ev[-1][1]["type"] == "response.failed", f"responses: last event {ev[-1][1]['type']}")
     none_wrong(validate_responses_stream(ev))
-    st, hd, ev, _, err = c.raw.sse(
+    _st, _hd, ev, _, _err = c.raw.sse(
         "/v1/messages",
         akw(c, stream=True, messages=[{"role": "user", "content": "x"}]),
         "anthropic",

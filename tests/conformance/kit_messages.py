@@ -67,7 +67,7 @@ def messages_claude_code_shape(c):
             {"role": "system", "content": "<total_tokens>1000 tokens left</total_tokens>"},
         ],
     )
-    st, h, ev, _, err = c.raw.sse(
+    st, _h, ev, _, err = c.raw.sse(
         "/v1/messages?beta=true",
         body,
         "anthropic",
@@ -138,7 +138,7 @@ def messages_tools_any(c):
 
 @check("messages.tools.stream_and_roundtrip")
 def messages_tools_stream_and_roundtrip(c):
-    st, h, ev, _, err = c.raw.sse(
+    st, _h, ev, _, err = c.raw.sse(
         "/v1/messages", akw(c, stream=True, tools=[FN_ANT], messages=[{"role": "user", "content": ASK2}]), "anthropic"
     )
     need(st == 200, f"HTTP {st} {err}")
@@ -159,7 +159,7 @@ def messages_tools_stream_and_roundtrip(c):
             messages=[
                 {"role": "user", "content": ASK2},
                 {"role": "assistant", "content": content},
-                {"role": "user", "content": res + [{"type": "text", "text": "Go on."}]},
+                {"role": "user", "content": [*res, {"type": "text", "text": "Go on."}]},
             ],
         )
     )
@@ -388,7 +388,7 @@ def messages_server_tool_policy(c):
 @check("messages.beta_create_stream")
 def messages_beta_create_stream(c):
     n = 0
-    for ev in c.an.beta.messages.create(
+    for _ev in c.an.beta.messages.create(
         **akw(c, stream=True, betas=["interleaved-thinking-2025-05-14"], messages=[{"role": "user", "content": "hi"}])
     ):
         n += 1
@@ -398,7 +398,7 @@ def messages_beta_create_stream(c):
 @check("http.probe_root")
 def http_probe_root(c):
     for m, p in (("HEAD", "/"), ("GET", "/"), ("HEAD", "/v1/messages")):
-        st, h, js, raw = c.raw.call(m, p, None, "anthropic")
+        st, _h, _js, raw = c.raw.call(m, p, None, "anthropic")
         need(st < 500, f"{m} {p} -> {st}")
         if m == "HEAD":
             need(raw == b"", f"{m} {p} has a body")

@@ -72,7 +72,7 @@ def responses_stream_raw(c):
     st, h, ev, _, err = c.raw.sse("/v1/responses", rkw(c, input="Say hello.", stream=True))
     need(st == 200, f"HTTP {st} {err}")
     need(h.get("content-type", "").startswith("text/event-stream"), "content-type")
-    ev, done = split_done(ev)
+    ev, _done = split_done(ev)
     none_wrong(validate_responses_stream(ev))
     types = [d["type"] for _, d in ev]
     need(types[1] == "response.in_progress", f"second event {types[1]}")
@@ -88,7 +88,7 @@ def responses_stream_sdk_helper(c):
 
 @check("responses.stream.incomplete")
 def responses_stream_incomplete(c):
-    st, h, ev, _, err = c.raw.sse(
+    st, _h, ev, _, err = c.raw.sse(
         "/v1/responses", rkw(c, input="Count to one hundred.", stream=True, max_output_tokens=16)
     )
     need(st == 200, f"HTTP {st} {err}")
@@ -104,7 +104,7 @@ def responses_stream_incomplete(c):
 
 @check("responses.stream.reasoning_summary")
 def responses_stream_reasoning_summary(c):
-    st, h, ev, _, err = c.raw.sse(
+    st, _h, ev, _, err = c.raw.sse(
         "/v1/responses",
         rkw(
             c,
@@ -136,7 +136,7 @@ def responses_tools(c):
 
 @check("responses.tools.stream_and_stateless_roundtrip")
 def responses_tools_stream_and_stateless_roundtrip(c):
-    st, h, ev, _, err = c.raw.sse(
+    st, _h, ev, _, err = c.raw.sse(
         "/v1/responses",
         rkw(
             c,
@@ -201,7 +201,7 @@ def responses_custom_tool(c):
         "description": "Apply a patch, free text.",
         "format": {"type": "grammar", "syntax": "lark", "definition": "start: /(.|\\n)+/"},
     }
-    st, h, ev, _, err = c.raw.sse(
+    st, _h, ev, _, err = c.raw.sse(
         "/v1/responses",
         rkw(
             c,
@@ -235,7 +235,7 @@ def responses_structured_parse(c):
     try:
         r = refused(go)
     except pydantic.ValidationError:
-        raise Skip("weak model: text is not the schema's JSON")
+        raise Skip("weak model: text is not the schema's JSON") from None
     if r.status == "incomplete":
         raise Skip("hit max_output_tokens")
     need(isinstance(r.output_parsed, Answer), "output_parsed missing")
@@ -247,13 +247,13 @@ def responses_stored_chain(c):
     try:
         r1 = c.o.responses.create(model=c.model, max_output_tokens=c.mt, store=True, input="My code is 4711.")
     except openai.BadRequestError as e:
-        raise Skip(f"store refused: {str(e)[:100]}")
+        raise Skip(f"store refused: {str(e)[:100]}") from None
     if dump(r1).get("store") is not True:
         try:
             c.o.responses.create(model=c.model, max_output_tokens=c.mt, input="And?", previous_response_id=r1.id)
         except openai.APIStatusError as e:
             need(e.status_code in (400, 404), f"status {e.status_code}")
-            raise Skip("storage is off: store echoed false, previous_response_id refused cleanly")
+            raise Skip("storage is off: store echoed false, previous_response_id refused cleanly") from None
         raise Fail("store echoed false, yet previous_response_id accepted silently")
     r2 = c.o.responses.create(
         model=c.model, max_output_tokens=c.mt, store=True, input="What is my code?", previous_response_id=r1.id

@@ -1,201 +1,179 @@
 """The translation vectors over sockets: this process plays the engine, a running gateway is driven.
 
-    python -m tests.conformance.online GATEWAY_URL API_KEY MODEL ENGINE_PORT [FILE.jsonl] [--only=ID,ID]
+    python -m tests.conformance.online GATEWAY_URL API_KEY MODEL ENGINE_PORT [FILE.jsonl] [--only ID,ID]
 
 Configure the gateway with that engine only (127.0.0.1:ENGINE_PORT, model "glm"), retries allowed but no second replica.
-Some vectors are engine failures by design: switch the breaker off for the run, or pass --pause=SECONDS.
+Some vectors are engine failures by design: switch the breaker off for the run, or pass --pause SECONDS.
 """
 
 from __future__ import annotations
 
+import argparse
 import http.client
 import json
-import re
 import sys
 import threading
 import time
 import urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
 
-from tests.conformance.assertions import check_stream, jl, test
-from tests.conformance.client import split_done
+from tests.conformance.offline import VECTORS, Answer, load, problems, upstream_bytes
 
-CUR = {"v": None, "calls": []}
+MODELS = {
+    "object": "list",
+    "data": [{"id": "glm", "object": "model", "created": 1, "owned_by": "x", "max_model_len": 1048576}],
+}
+COUNT = {"tokens": list(range(33)), "count": 33, "input_tokens": 33, "max_model_len": 1048576}
 
 
-class Backend(BaseHTTPRequestHandler):
+class Engine(ThreadingHTTPServer):
+    """Plays the engine's side of one vector at a time."""
+
+    daemon_threads = True
+    vector: dict[str, Any] | None = None
+
+    def __init__(self, port: int) -> None:
+        super().__init__(("127.0.0.1", port), Handler)
+        self.sent: list[dict[str, Any]] = []
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One connection of the gateway."""
+
     protocol_version = "HTTP/1.1"
+    server: Engine
 
-    def log_message(self, *a):
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         pass
 
-    def j(self, status, obj, headers=None):
-        b = json.dumps(obj).encode()
+    def answer(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
+        data = json.dumps(body).encode()
         self.send_response(status)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(b)))
-        for k, val in (headers or {}).items():
-            self.send_header(k, val)
+        for name, value in {
+            "content-type": "application/json",
+            "content-length": str(len(data)),
+            **(headers or {}),
+        }.items():
+            self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(b)
+        self.wfile.write(data)
 
-    def do_GET(self):
+    def do_GET(self) -> None:
         if self.path.startswith("/v1/models"):
-            return self.j(
-                200,
-                {
-                    "object": "list",
-                    "data": [{"id": "glm", "object": "model", "created": 1, "owned_by": "x", "max_model_len": 1048576}],
-                },
-            )
-        if self.path in ("/health", "/v1/health/ready", "/ping", "/ready"):
-            return self.j(200, {"status": "ready"})
-        return self.j(404, {"detail": "Not Found"})
+            self.answer(200, MODELS)
+        elif self.path in ("/health", "/v1/health/ready", "/ping", "/ready"):
+            self.answer(200, {"status": "ready"})
+        else:
+            self.answer(404, {"detail": "Not Found"})
 
-    def do_POST(self):
-        raw = self.rfile.read(int(self.headers.get("content-length") or 0))
-        body, v = jl(raw.decode()), CUR["v"]
-        if v is None:
-            return self.j(503, {"error": {"message": "idle", "type": "x", "param": None, "code": 503}})
-        CUR["calls"].append((self.path, body))
-        if self.path.split("?")[0] in ("/tokenize", "/v1/tokenize", "/v1/messages/count_tokens"):
-            return self.j(200, {"tokens": list(range(33)), "count": 33, "input_tokens": 33, "max_model_len": 1048576})
-        tr = v.get("transport") or {}
-        if "upstream_sse" not in v:
-            u = v.get("upstream_response")
-            if u is None:
-                return self.j(
-                    500,
-                    {
-                        "error": {
-                            "message": "the gateway should not have called",
-                            "type": "x",
-                            "param": None,
-                            "code": 500,
-                        }
-                    },
-                )
-            return self.j(u["status"], u["json"], u.get("headers"))
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)))
+        vector = self.server.vector
+        if vector is None:
+            self.answer(503, {"error": {"message": "idle", "type": "x", "param": None, "code": 503}})
+            return
+        if self.path.split("?")[0].endswith(("tokenize", "count_tokens")):
+            self.answer(200, COUNT)
+            return
+        self.server.sent.append(body)
+        given = vector.get("upstream_response") or {"status": 500, "json": {"error": {"message": "not expected"}}}
+        if "upstream_sse" in vector:
+            self.stream(vector)
+        else:
+            self.answer(given["status"], given["json"], given.get("headers"))
+
+    def stream(self, vector: dict[str, Any]) -> None:
+        quirks = vector.get("transport") or {}
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("transfer-encoding", "chunked")
         self.end_headers()
-        nl = "\r\n" if tr.get("crlf") else "\n"
-        out = "\ufeff" if tr.get("bom") else ""
-        for c in v["upstream_sse"]:
-            if tr.get("comments"):
-                out += ": ping" + nl + nl
-            text = c if isinstance(c, str) else json.dumps(c, ensure_ascii=not (tr.get("split_every")))
-            sp = "" if tr.get("no_space") else " "
-            if tr.get("crlf") and not isinstance(c, str):
-                text = text.replace(', "created"', "," + nl + "data:" + sp + '"created"', 1)
-            out += "data:" + sp + text + nl + nl
-        data, step = out.encode("utf-8", "surrogatepass"), tr.get("split_every") or 4096
+        data, step = upstream_bytes(vector), quirks.get("split_every") or 4096
         try:
-            for i in range(0, len(data), step):
-                p = data[i : i + step]
-                self.wfile.write(b"%x\r\n%s\r\n" % (len(p), p))
+            for start in range(0, len(data), step):
+                piece = data[start : start + step]
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
                 self.wfile.flush()
-            if tr.get("cut"):
-                time.sleep(0.2)
+            if quirks.get("cut"):
+                time.sleep(0.2)  # so that the gateway has read what came before
                 self.close_connection = True
                 self.connection.close()
-                return None
-            self.wfile.write(b"0\r\n\r\n")
+            else:
+                self.wfile.write(b"0\r\n\r\n")
         except OSError:
-            pass
+            self.close_connection = True  # the gateway had enough: a stop string matched
 
 
-def online(v, host, port, prefix, key, model):
-    CUR["v"], CUR["calls"] = v, []
-    body = json.loads(json.dumps(v["request"]["body"]).replace('"MODEL"', json.dumps(model)))
-    hd = {"content-type": "application/json", "x-vector": v["id"]} | v["request"].get("headers", {})
-    hd |= (
-        {"x-api-key": key, "anthropic-version": "2023-06-01"}
-        if v["dialect_in"] == "messages"
-        else {"authorization": "Bearer " + key}
-    )
-    c = http.client.HTTPConnection(host, port, timeout=30)
-    c.request("POST", prefix + v["request"]["path"], json.dumps(body).encode(), hd)
-    r = c.getresponse()
-    raw = b""
+def drive(vector: dict[str, Any], url: urllib.parse.SplitResult, key: str, model: str) -> Answer:
+    """Send the vector's request through the gateway."""
+    body = json.dumps(vector["request"]["body"]).replace('"MODEL"', json.dumps(model))
+    headers = {"content-type": "application/json", "x-vector": vector["id"], **vector["request"].get("headers", {})}
+    if vector["dialect_in"] == "messages":
+        headers |= {"x-api-key": key, "anthropic-version": "2023-06-01"}
+    else:
+        headers["authorization"] = f"Bearer {key}"
+    connection = http.client.HTTPConnection(url.hostname or "", url.port, timeout=30)
+    prefix = url.path.rstrip("/").removesuffix("/v1")
+    connection.request("POST", prefix + vector["request"]["path"], body.encode(), headers)
+    response = connection.getresponse()
     try:
-        raw = r.read()
-    except http.client.IncompleteRead as e:
-        raw = e.partial
-    c.close()
-    x, e = v["expect"], []
-    want = x.get("status_in") or [x["status"]]
-    if r.status not in want:
-        return [f"status {r.status}, want {want}: {raw[:160]!r}"]
-    if r.status == 404 and "status_in" in x:
-        return []
-    h = {k.lower(): val for k, val in r.getheaders()}
-    for name, op, val in x.get("headers", []):
-        t = test({"h": h[name]} if name in h else {}, ["h", op, val])
-        if t:
-            e.append(f"header {name}: {t}")
-    up = x.get("upstream") or {}
-    posts = [b for p, b in CUR["calls"] if "tokenize" not in p]
-    if "calls" in up and len(posts) != up["calls"]:
-        e.append(f"{len(posts)} upstream calls, want {up['calls']}")
-    for a in up.get("body", []):
-        t = test(posts[-1], a) if posts else "no upstream call"
-        if t:
-            e.append("upstream " + t)
-    if "stream" in x:
-        text = raw.decode("utf-8")
-        ev, name, data = [], None, []
-        for line in re.split(r"\r\n|\n|\r", text):
-            if line == "":
-                if data:
-                    ev.append((name, "\n".join(data)))
-                name, data = None, []
-            elif line.startswith("event:"):
-                name = line[6:].strip()
-            elif line.startswith("data:"):
-                data.append(line[5:].removeprefix(" "))
-        ev, done = split_done(ev)
-        if not ev:
-            return e + ["empty stream"]
-        e += check_stream(v, ev, done, (body.get("stream_options") or {}).get("include_usage") or False)
-    for a in x.get("body", []):
-        t = test(jl(raw.decode()), a)
-        if t:
-            e.append(t)
-    return e
+        raw = response.read()
+    except http.client.IncompleteRead as cut:
+        raw = cut.partial
+    connection.close()
+    return Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, raw)
 
 
-def main():
-    args = [a for a in sys.argv[1:] if a != "--lenient" and not a.startswith(("--only=", "--settle=", "--pause="))]
-    only = next((a.split("=", 1)[1].split(",") for a in sys.argv if a.startswith("--only=")), None)
-    vs = [json.loads(x) for x in open(args[-1])]
-    if only:
-        vs = [v for v in vs if v["id"].split("-")[0] in only or v["id"] in only]
-    u = urllib.parse.urlsplit(args[0])
-    srv = ThreadingHTTPServer(("127.0.0.1", int(args[3])), Backend)
-    threading.Thread(target=srv.serve_forever, daemon=True).start()
-    time.sleep(float(next((a.split("=")[1] for a in sys.argv if a.startswith("--settle=")), 3)))
-    n = {"PASS": 0, "FAIL": 0, "SKIP": 0}
-    for v in vs:
-        try:
-            e = online(v, u.hostname, u.port, u.path.rstrip("/").removesuffix("/v1"), args[1], args[2])
-        except Exception as ex:  # noqa: BLE001
-            e = [f"{type(ex).__name__}: {ex}"]
-        if e and "--lenient" in sys.argv:
-            e = [x for x in e if not FORGIVE.search(x)]
-        if (
-            (v.get("transport") or {}).get("cut")
-            or (v.get("upstream_response") or {}).get("status", 200) >= 500
-            or any("error" in c for c in v.get("upstream_sse") or [] if isinstance(c, dict))
-        ):
-            time.sleep(float(next((a.split("=")[1] for a in sys.argv if a.startswith("--pause=")), 0)))
-        st = "SKIP" if e is None else "FAIL" if e else "PASS"
-        n[st] += 1
-        print(f"{st}  {v['id']:34} {'; '.join(e or [])[:260]}")
-    print(f"{n['PASS']} passed, {n['FAIL']} failed, {n['SKIP']} skipped")
-    sys.exit(1 if n["FAIL"] else 0)
+def fails_by_design(vector: dict[str, Any]) -> bool:
+    """Whether the engine's part is a failure, which a breaker may count."""
+    return bool(
+        (vector.get("transport") or {}).get("cut")
+        or (vector.get("upstream_response") or {}).get("status", 200) >= 500
+        or any("error" in chunk for chunk in vector.get("upstream_sse") or [] if isinstance(chunk, dict))
+    )
+
+
+def check(vector: dict[str, Any], engine: Engine, url: urllib.parse.SplitResult, key: str, model: str) -> list[str]:
+    """Drive one vector; what is wrong with the outcome."""
+    engine.vector, engine.sent = vector, []
+    try:
+        answer = drive(vector, url, key, model)
+        answer.sent = engine.sent
+        return problems(vector, answer)
+    except (OSError, ValueError, IndexError, http.client.HTTPException) as error:
+        return [f"{type(error).__name__}: {error}"]
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    options.add_argument("gateway_url", type=urllib.parse.urlsplit)
+    options.add_argument("api_key")
+    options.add_argument("model")
+    options.add_argument("engine_port", type=int)
+    options.add_argument("file", nargs="?", type=Path, default=VECTORS)
+    options.add_argument(
+        "--only", type=lambda text: text.split(","), help="ids, or what stands before their first dash"
+    )
+    options.add_argument("--settle", type=float, default=3.0, help="seconds before the first vector")
+    options.add_argument("--pause", type=float, default=0.0, help="seconds after vectors that are engine failures")
+    given = options.parse_args()
+    only = given.only
+    vectors = [v for v in load(given.file) if not only or v["id"] in only or v["id"].split("-")[0] in only]
+    engine = Engine(given.engine_port)
+    threading.Thread(target=engine.serve_forever, daemon=True).start()
+    time.sleep(given.settle)
+    failed = 0
+    for vector in vectors:
+        errors = check(vector, engine, given.gateway_url, given.api_key, given.model)
+        if fails_by_design(vector):
+            time.sleep(given.pause)
+        failed += bool(errors)
+        print(f"{'FAIL' if errors else 'PASS'}  {vector['id']:34} {'; '.join(errors)[:260]}")
+    print(f"{len(vectors) - failed} passed, {failed} failed")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
