@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.config.model import Config
 from gateway.config.node import Node
-from gateway.config.references import mask_url
+from gateway.config.references import MASK, mask_url
 
 # Sockets are bound once: a new value of these takes effect at the next start.
 _BOUND_AT_START = ("listen.host", "listen.port", "listen.admin_host", "listen.admin_port")
@@ -29,6 +29,8 @@ class Change:
 
     def __str__(self) -> str:
         """One line without secrets."""
+        if self.path.endswith(".sha256"):
+            return f"{self.path}: {MASK} -> {MASK}"
         return f"{self.path}: {_show(self.old)} -> {_show(self.new)}"
 
 

@@ -48,6 +48,10 @@ def test_secrets_are_compared_and_not_shown() -> None:
     other = Config.model_validate({"pools": [{**old.pools[0].model_dump(), "api_key": "new"}], "models": old.models})
     lines = _lines(old.model_copy(update={"pools": old.pools[:1]}), other)
     assert lines == ["pools[a].api_key: ********** -> **********"]
+    keys = [[{"name": "t", "keys": [{"id": "k", "sha256": digit * 64}]}] for digit in "12"]
+    assert _lines(_config(tenants=keys[0]), _config(tenants=keys[1])) == [
+        "tenants[t].keys[k].sha256: ********** -> **********"
+    ]
     assert _lines(_config(), _config(state={"url": "redis://:pw@h"})) == [
         "state.url: 'memory://' -> 'redis://**********@h'"
     ]

@@ -1,0 +1,84 @@
+"""A reload under traffic: what is in flight goes on as it began, what comes later sees the new configuration."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from pathlib import Path
+
+from gateway.config.known import installed
+from gateway.config.loader import Loaded, load
+from gateway.config.reload import Reloader
+from tests.support.app import gateway, pool_of
+from tests.support.engine import DONE, ROLE, STREAM_HEAD, Answer, Asked, Engine, chunk, completes, engine, finish, text
+
+OLD_KEY, NEW_KEY = "hr_old", "hr_new"
+
+
+def config(path: Path, url: str, key: str, more: str = "") -> None:
+    tree = {
+        "listen": {"port": 0, "admin_port": 0},
+        "tenants": [{"name": "t", "keys": [{"id": "k", "sha256": hashlib.sha256(key.encode()).hexdigest()}]}],
+        "pools": [pool_of(url)],
+        "models": [{"name": "glm", "pools": ["a"]}],
+    }
+    path.write_text(json.dumps(tree) + more)
+
+
+def read(path: Path) -> Loaded:
+    return load(path, installed(), environ={})
+
+
+def waits(go_on: asyncio.Event) -> Answer:
+    """A stream whose second half comes when the test says so."""
+
+    async def answer(_: Engine, __: asyncio.StreamReader, writer: asyncio.StreamWriter, ___: Asked) -> None:
+        writer.write(STREAM_HEAD + chunk(ROLE) + chunk(text("one ")))
+        await go_on.wait()
+        writer.write(chunk(text("two")) + chunk(finish()) + chunk(DONE) + b"0\r\n\r\n")
+        await writer.drain()
+
+    return answer
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"}
+
+
+async def test_an_exchange_outlives_its_configuration(tmp_path: Path) -> None:
+    path, go_on = tmp_path / "headrace.yaml", asyncio.Event()
+    async with engine(waits(go_on)) as old, engine(completes()) as new:
+        config(path, old.url, OLD_KEY)
+        loaded = read(path)
+        async with gateway(loaded.config) as running:
+            reloader = Reloader(loaded, lambda: read(path), running.app.apply)
+            async with running.chat({"stream": True}, headers=bearer(OLD_KEY)) as stream:
+                first = await stream.content.readuntil(b"one ")
+                config(path, new.url, NEW_KEY)
+                assert await reloader.reload()
+                async with asyncio.timeout(10):  # a replica gets traffic once it was probed
+                    while running.app.not_ready():
+                        await asyncio.sleep(0.01)
+                for key, status in ((OLD_KEY, 401), (NEW_KEY, 200)):
+                    async with running.chat(headers=bearer(key)) as answer:
+                        assert answer.status == status
+                go_on.set()
+                rest = await stream.read()
+            assert (first + rest).count(b"data: ") == 5
+            assert rest.endswith(b"data: [DONE]\n\n")
+            await running.settled()
+            assert [len(made.chats) for made in (old, new)] == [1, 1]
+
+
+async def test_a_refused_configuration_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "headrace.yaml"
+    async with engine(completes()) as made:
+        config(path, made.url, OLD_KEY)
+        loaded = read(path)
+        async with gateway(loaded.config) as running:
+            reloader = Reloader(loaded, lambda: read(path), running.app.apply)
+            config(path, "http://127.0.0.1:1", NEW_KEY, more="\nfaulty: [")
+            assert not await reloader.reload()
+            async with running.chat(headers=bearer(OLD_KEY)) as answer:
+                assert answer.status == 200
