@@ -40,6 +40,9 @@ class BoundedMemo(Generic[K, V]):
             _, (_, gone) = self._entries.popitem(last=False)
             self._weight -= gone
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._entries
+
     @property
     def weight(self) -> int:
         """Total weight held."""

@@ -17,6 +17,7 @@ from tiering.index.prefix import PrefixIndex
 from tiering.index.reader import IndexReader
 
 BLOCK = 16
+PLAIN = Layout()
 SMALL = Sizes(blocks=500, sets=256, holders=64)
 
 
@@ -26,7 +27,7 @@ def prompt(seed: int, blocks: int) -> list[int]:
     ]
 
 
-def chain(hashes: list[int], layout: Layout = Layout()) -> Chain:
+def chain(hashes: list[int], layout: Layout = PLAIN) -> Chain:
     return chain_of_hashes(np.array(hashes, np.uint64), BLOCK, len(hashes) * BLOCK + 1, layout)
 
 
@@ -34,7 +35,7 @@ def replicas(*names: str, ranks: int = 1) -> list[Replica]:
     return [Replica(name, "p", "", row, ReplicaState.READY, dp_ranks=ranks) for row, name in enumerate(names)]
 
 
-def reach(index: IndexReader, hashes: list[int], name: str, layout: Layout = Layout()) -> list[int]:
+def reach(index: IndexReader, hashes: list[int], name: str, layout: Layout = PLAIN) -> list[int]:
     """Blocks reached reading gpu, +host, +fs, +remote."""
     found = index.locate(chain(hashes, layout), index.rows(replicas(name)))
     return [int(tokens) // BLOCK for tokens in found.reach[:, 0]]
