@@ -20,6 +20,7 @@ from backends.supervisor import Supervisor
 from gateway.admin import Admin
 from gateway.config.diff import Change
 from gateway.config.model import Config, Cors
+from gateway.dialects.counting import count_messages, count_responses
 from gateway.dialects.plain import Plain
 from gateway.dialects.registry import Dialect, standard
 from gateway.dialects.seal import Keys
@@ -167,6 +168,8 @@ class App:
             ("/v1/completions", self.dialects["completions"]),
             ("/v1/responses", self.dialects["responses"]),
             ("/v1/messages", self.dialects["messages"]),
+            ("/v1/messages/count_tokens", count_messages()),
+            ("/v1/responses/input_tokens", count_responses()),
         ):
             routes.add(path, self._exchange_route(dialect))
         for path in ("/v1/embeddings", "/v1/rerank", "/tokenize", "/detokenize", *VLLM_ONLY):

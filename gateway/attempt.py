@@ -235,7 +235,7 @@ class Attempt:
             self._finish(self._kind.failure(self._status, self._content_type, body))
         elif self._status != 200:
             self._finish(EngineFailure(Fault.PROTOCOL, f"the engine answered with status {self._status}"))
-        elif self._streamed:
+        elif self._streamed and self._client_streams:
             failure = self._kind.frame_failure(body)
             self._finish(failure or EngineFailure(Fault.PROTOCOL, "the engine did not stream"))
         else:
