@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from backends.contract import PoolContract
 from backends.engines.base import Registry
 from backends.probing import Target
+from deploy.recipes import Catalogue
 from gateway.config.model import Pool
+from gateway.config.recipes import deployment, recipe_terms
+from policies.compatibility import Finding, check_pair, check_pool, check_shared_root
 
 
 def declared_terms(pool: Pool) -> Mapping[str, Any]:
@@ -22,13 +26,33 @@ def declared_terms(pool: Pool) -> Mapping[str, Any]:
     return {term: value for term, value in stated.items() if value is not None}
 
 
-def target(pool: Pool, engines: Registry, recipe: Mapping[str, Any] | None = None) -> Target:
-    """What to probe. `recipe` is the part of the contract that its recipe states (`deploy.recipes`)."""
+def target(pool: Pool, engines: Registry, catalogue: Catalogue | None = None) -> Target:
+    """What to probe. With a catalogue the pool's recipe states what nobody declared."""
+    recipe: dict[str, Any] = {}
+    if catalogue is not None:
+        recipe = {**recipe_terms(pool, catalogue), "gpu": deployment(pool, catalogue).gpu}
     return Target(
         pool=pool.name,
         kind=engines[pool.engine],
         model=pool.model,
         declared=declared_terms(pool),
-        recipe=recipe or {},
+        recipe=recipe,
         hold_on_contradiction=pool.probe.on_contradiction == "hold",
     )
+
+
+def compatibility(
+    contracts: Mapping[str, PoolContract],
+    pairs: Iterable[tuple[str, str]] = (),
+    roots: Mapping[str, Sequence[str]] | None = None,
+) -> tuple[Finding, ...]:
+    """Everything that does not fit: each pool by itself, (prefill, decode) pairs, pools over one KV root.
+
+    Pools are named as in `contracts`. Findings that refuse keep the pools from being registered.
+    """
+    found = [finding for contract in contracts.values() for finding in check_pool(contract)]
+    for prefill, decode in pairs:
+        found.extend(check_pair(contracts[prefill], contracts[decode]))
+    for root, pools in (roots or {}).items():
+        found.extend(check_shared_root(root, [contracts[pool] for pool in pools]))
+    return tuple(found)

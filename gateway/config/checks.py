@@ -10,6 +10,7 @@ from urllib.parse import SplitResult, urlsplit
 from gateway.config.known import Known
 from gateway.config.model import Config, Listen, Tls
 from gateway.config.problems import PathParts, Problem, nearest, spell
+from gateway.config.recipes import check_recipes
 
 
 def check(config: Config, known: Known) -> Iterator[Problem]:
@@ -17,6 +18,7 @@ def check(config: Config, known: Known) -> Iterator[Problem]:
     yield from _listeners(config)
     yield from _tenants(config)
     yield from _pools(config, known)
+    yield from check_recipes(config)
     yield from _models(config)
     yield from _routing(config, known)
     yield from _urls(config)
