@@ -159,7 +159,7 @@ class Expected:
         return sum(self.by_tier)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that would cost half a microsecond per field and exchange
 class Decision:
     """What routing chose and from what. `order` is best first; the first is tried first."""
 

@@ -24,6 +24,7 @@ from gateway.dialects.chat_fields import (
 from gateway.dialects.chat_messages import edit, scan
 from gateway.dialects.chat_out import ChatBody, ChatStream
 from gateway.dialects.chat_tools import read_functions, read_tools
+from gateway.dialects.direct import encode_direct, read_direct
 from gateway.dialects.effort import validated
 from gateway.dialects.engine import Body, gateway_stops
 from gateway.dialects.fields import check, missing, read_object, unsupported
@@ -38,6 +39,8 @@ from gateway.dialects.target import Target
 from gateway.errors import GatewayError
 from gateway.steering import strip_fields
 
+_NO_GRANTS = DecodeOptions()
+
 
 class Chat:
     """Chat Completions. What needs no translation keeps its bytes, in both directions."""
@@ -46,6 +49,9 @@ class Chat:
 
     def decode_request(self, body: bytes, headers: Mapping[str, str], options: DecodeOptions) -> Request:  # noqa: ARG002
         """See `Dialect.decode_request`."""
+        return read_direct(body) or self._decode(body, options)
+
+    def _decode(self, body: bytes, options: DecodeOptions) -> Request:
         raw = read_object(body)
         stripped = strip_fields(raw, options.grants)
         values, forward, ignored = check(raw, CHAT)
@@ -82,6 +88,11 @@ class Chat:
 
     def encode_engine_request(self, request: Request, target: Target) -> EngineRequest:
         """See `Dialect.encode_engine_request`."""
+        if request.direct:
+            direct = encode_direct(request, target)
+            if direct is not None:
+                return direct
+            request = self._decode(request.body, _NO_GRANTS)  # a direct request holds nothing that needs one
         body = Body(request, target)
         found = request.messages
         field = target.reasoning_field

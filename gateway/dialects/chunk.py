@@ -59,6 +59,7 @@ class EngineUsage(msgspec.Struct):
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    total_tokens: int | None = None
     prompt_tokens_details: _PromptDetails | None = None
     completion_tokens_details: _CompletionDetails | None = None
     reasoning_tokens: int | None = None

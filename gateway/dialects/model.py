@@ -160,6 +160,7 @@ class Request(msgspec.Struct, kw_only=True):
     previous_response_id: str | None = None
     store: bool = False
     background: bool = False
+    referring: bool = False  # some input item only names a stored one: whoever has the store calls `extend`
     cache_salt: str | None = None  # the client's own; the pool's salt is derived from it and the tenant
     cache_key: str | None = None  # affinity hint
     session: str | None = None  # affinity hint: a conversation id named by the client
@@ -167,6 +168,7 @@ class Request(msgspec.Struct, kw_only=True):
     ignored: list[str] = []  # -> x-gateway-ignored-params
     dropped_tools: list[str] = []  # -> x-gateway-dropped-tools
     warnings: list[str] = []  # for the trace
+    direct: bool = False  # Chat: `direct.encode_direct` may write it; `raw` is empty then
     legacy_functions: bool = False  # Chat: the deprecated `functions`, answered in kind
     plain_tools: bool = False  # Chat: the client's `tools` can go on as they are
     referenced: set[str] = msgspec.field(default_factory=set)  # deferred tools that the history made known

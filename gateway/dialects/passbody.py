@@ -11,6 +11,7 @@ from msgspec import Raw
 from backends.contracts import EngineFailure
 from gateway.dialects.base import Usage
 from gateway.dialects.chunk import Fields, decode_fields, fields_of, list_of_fields, merged_usage, read_usage
+from gateway.dialects.direct import direct_answer
 from gateway.dialects.events import ToolArgs, ToolOpen
 from gateway.dialects.failures import aborted, foreign, truncated
 from gateway.dialects.ids import Ids
@@ -44,7 +45,7 @@ class PassBody:
         self.usage: Usage | None = None
         self.finish: str | None = None
         self._ids = ids
-        self._model = raw(model)
+        self._name = model
         self._chat = chat
         self._frame_failure = frame_failure
         self._parts: list[bytes] = []
@@ -57,6 +58,11 @@ class PassBody:
     def eof(self) -> bytes:
         """The whole answer, or b"" with `failure` set."""
         body = b"".join(self._parts)
+        direct = direct_answer(body, self._name) if self._chat else None
+        if direct is not None:
+            self.usage, self.finish = direct
+            self.started = self.finished = True
+            return body
         answer = decode_fields(body)
         if answer is None or "choices" not in answer:
             self.failure = truncated() if answer is None else self._frame_failure(body) or foreign()
@@ -84,8 +90,9 @@ class PassBody:
         prefix = b'"chatcmpl-' if self._chat else b'"cmpl-'
         if not bytes(answer.get("id", b"")).startswith(prefix):
             changes["id"] = raw(self._ids.answer)
-        if bytes(answer.get("model", b"")) != bytes(self._model):
-            changes["model"] = self._model
+        model = raw(self._name)
+        if bytes(answer.get("model", b"")) != bytes(model):
+            changes["model"] = model
         given = answer.get("usage")
         if given is not None and bytes(given) != b"null":
             self.usage = read_usage(given)

@@ -78,8 +78,9 @@ class TwoChoices:
         count = len(slate)
         if count == 1:
             return Ranking(slate.rows)
-        first = case.rng.randrange(count)
-        second = case.rng.randrange(count - 1)
+        draw = case.rng.random  # three times as fast as `randrange`
+        first = int(draw() * count)
+        second = int(draw() * (count - 1))
         second += second >= first
         table = case.view
         won, lost = first, second

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # compared by identity: made once per configuration, looked up always
 class PoolShare:
     """One pool of a model. `weight` divides traffic among equals; `share` < 1 makes the pool a canary."""
 
@@ -15,7 +15,7 @@ class PoolShare:
     share: float = 1.0  # part of the exchanges that may see this pool, 0..1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that would cost half a microsecond per field and exchange
 class RouteRequest:
     """One exchange as routing sees it. Token counts may be estimates; empty strings mean unknown."""
 

@@ -13,7 +13,7 @@ from policies.cost_model.model import CostModel
 from policies.inflight import PeerTable
 from policies.routing.backlog import Backlog
 from policies.routing.registry import Case, Policy, Ranking, Registry
-from policies.routing.request import RouteRequest
+from policies.routing.request import PoolShare, RouteRequest
 from policies.routing.view import FleetView, Slate
 
 Explain = Callable[[], tuple[Candidate, ...]]
@@ -75,11 +75,18 @@ class Router:
     def _slate(self, request: RouteRequest, rng: Random) -> Slate:
         """READY replicas of the pools this exchange may see, less those excluded."""
         pools = request.pools
-        if any(pool.share < 1.0 for pool in pools):
+        if _has_canary(pools):
             dice = _dice(request.session, rng)
             pools = tuple(pool for pool in pools if pool.share >= 1.0 or dice < pool.share)
         slate = self._view.slate(pools)
         return self._view.without(slate, request.exclude) if request.exclude else slate
+
+
+def _has_canary(pools: tuple[PoolShare, ...]) -> bool:
+    for pool in pools:  # noqa: SIM110 - a generator would cost more than the rest of the function
+        if pool.share < 1.0:
+            return True
+    return False
 
 
 def _dice(session: str, rng: Random) -> float:

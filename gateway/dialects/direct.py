@@ -1,0 +1,133 @@
+"""The everyday Chat exchange, recognised in one typed decode: nothing in it needs the careful path.
+
+A request is direct when it holds only fields that every engine takes as they are and messages of plain text; an
+answer is, when it already is what a Chat client may be told. Whatever is not goes through the careful path, which
+also finds the words for what is wrong, so nothing here raises.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from gateway.dialects.base import Usage
+from gateway.dialects.chunk import EngineUsage, canonical_usage
+from gateway.dialects.fields import Penalty, Share
+from gateway.dialects.model import Request, Traits
+from gateway.dialects.registry import EngineRequest
+from gateway.dialects.target import Target
+
+_THINK_END = b"</think>"
+# Of direct bodies only the top level has this key, and a quote inside a string is escaped: the first match is it.
+_MODEL = re.compile(rb'"model"\s*:\s*"(?:[^"\\]|\\.)*"')
+_ASK_USAGE = b',"stream_options":{"include_usage":true}}'
+_STOPS = {"stop": "end", "length": "length"}
+
+
+class _Message(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class _StreamOptions(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    include_usage: bool = False
+
+
+class _Asked(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    model: str
+    messages: Annotated[list[_Message], Meta(min_length=1)]
+    stream: bool = False
+    stream_options: _StreamOptions | UnsetType = UNSET
+    max_tokens: Annotated[int, Meta(ge=1)] | None = None
+    max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Share | None = None
+    top_k: int | None = None
+    min_p: Share | None = None
+    seed: int | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+
+
+class _Said(msgspec.Struct, gc=False):
+    role: Literal["assistant"]
+    content: str
+    reasoning: UnsetType | None = UNSET
+    tool_calls: UnsetType | None = UNSET
+
+
+class _Choice(msgspec.Struct, gc=False):
+    message: _Said
+    finish_reason: Literal["stop", "length"]
+
+
+class _Answer(msgspec.Struct, gc=False):
+    id: Annotated[str, Meta(pattern="^chatcmpl-")]
+    model: str
+    choices: Annotated[list[_Choice], Meta(min_length=1)]
+    usage: EngineUsage
+    error: UnsetType = UNSET
+
+
+_asked = msgspec.json.Decoder(_Asked).decode
+_answer = msgspec.json.Decoder(_Answer).decode
+
+
+def read_direct(body: bytes) -> Request | None:
+    """The request in `body` when it is direct, else None."""
+    try:
+        asked = _asked(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    options = asked.stream_options
+    asks_usage = options is not UNSET and options.include_usage and asked.stream
+    if (options is not UNSET and not asks_usage) or (b"<" in body and _THINK_END in body):
+        return None
+    limit = asked.max_completion_tokens or asked.max_tokens
+    return Request(
+        dialect="chat",
+        model=asked.model,
+        stream=asked.stream,
+        traits=Traits(max_output=limit, stream=asked.stream, prompt_bytes=len(body)),
+        body=body,
+        raw={},
+        max_output=limit,
+        include_usage=asks_usage,
+        direct=True,
+    )
+
+
+def encode_direct(request: Request, target: Target) -> EngineRequest | None:
+    """The same bytes for the engine, but for the model's name and a stream's usage; None when the pool needs more."""
+    if target.default_effort is not None or target.cache_salt is not None:
+        return None
+    body = request.body
+    if request.model != target.model:
+        name = b'"model":' + msgspec.json.encode(target.model)
+        body = _MODEL.sub(lambda _: name, body, count=1)
+    if request.stream and not request.include_usage:
+        body = body.rstrip()[:-1] + _ASK_USAGE
+    return EngineRequest("/v1/chat/completions", body, request.stream)
+
+
+def direct_answer(body: bytes, model: str) -> tuple[Usage, str] | None:
+    """Counts and stop reason of an answer that can go to the client as it is; None when it cannot."""
+    try:
+        answer = _answer(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    given = answer.usage
+    usage = canonical_usage(given)
+    honest = (
+        usage.prompt == given.prompt_tokens
+        and usage.completion == given.completion_tokens
+        and (given.total_tokens is None or given.total_tokens == usage.prompt + usage.completion)
+        and (given.prompt_tokens_details is None or usage.cached == given.prompt_tokens_details.cached_tokens)
+        and usage.cache_write is None
+    )
+    if answer.model != model or not honest:
+        return None
+    return usage, _STOPS[answer.choices[0].finish_reason]
