@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -30,8 +30,8 @@ class Verdict:
     """The filter's answer. `eligible` and `spare` keep the order in which the pools were given.
 
     `spare` pools can serve only with a change that the eligible ones do not need: they are for when no eligible
-    replica is left. `adaptations` has an entry for every pool of both that changes something. With `count` a pool
-    was left out because the prompt is only estimated and may not fit: count it and ask again.
+    replica is left. `adaptations` has an entry for every pool of both that changes something. With `count` some
+    window may or may not be too small for the prompt, which is only estimated: counting it would tell.
     """
 
     outcome: Outcome
@@ -49,8 +49,8 @@ class Verdict:
 def enforce(traits: RequestTraits, pools: Sequence[Capabilities]) -> Verdict:
     """Filter the pools of a model, in order of preference. Pure; microseconds.
 
-    A pool whose window is or may be too small is never eligible, so no retry can land there. When nothing can count
-    the prompt, `traits.counted(traits.prompt_min)` lets the engine decide.
+    A pool whose window is or may be too small is never eligible beside a larger one, so no retry can land there.
+    Where every window may be too small the largest is tried: the engine then decides.
     """
     room = traits.prompt_max + (traits.max_output or 1)
     output = traits.max_output or 0
@@ -58,7 +58,7 @@ def enforce(traits: RequestTraits, pools: Sequence[Capabilities]) -> Verdict:
     changed: dict[str, tuple[Adaptation, ...]] = {}
     lossy: list[str] = []
     refusals: list[Refusal] = []
-    count = False
+    unsure: list[Capabilities] = []
     seen: tuple[object, ...] = ()
     adaptations: tuple[Adaptation, ...] = ()
     for pool in pools:
@@ -69,7 +69,8 @@ def enforce(traits: RequestTraits, pools: Sequence[Capabilities]) -> Verdict:
             refusal = refuse(traits, pool)
             if refusal is not None:
                 refusals.append(refusal)
-                count |= refusal.uncertain
+                if refusal.uncertain:
+                    unsure.append(pool)
         elif not missing and (traits.effort is None or _effort_is_real(traits, pool)):
             exact.append(pool.pool)
         else:
@@ -79,7 +80,25 @@ def enforce(traits: RequestTraits, pools: Sequence[Capabilities]) -> Verdict:
                 seen, adaptations = key, adapt(traits, pool)
             changed[pool.pool] = adaptations
             (exact if all_exact(adaptations) else lossy).append(pool.pool)
-    return _verdict(pools, exact, lossy, changed, refusals, count=count)
+    if unsure and not exact and not lossy:
+        return _largest(traits, pools, unsure, refusals)
+    return _verdict(pools, exact, lossy, changed, refusals, count=bool(unsure))
+
+
+def _largest(
+    traits: RequestTraits,
+    pools: Sequence[Capabilities],
+    unsure: list[Capabilities],
+    refusals: list[Refusal],
+) -> Verdict:
+    """Only windows that may be too small: those of the largest size take it as if it fitted."""
+    window = max(pool.window for pool in unsure)
+    largest = [pool for pool in unsure if pool.window == window]
+    found = enforce(traits.counted(traits.prompt_min), largest)
+    taken = {*found.eligible, *found.spare}
+    outcome = found.outcome if pools[0].pool in found.eligible[:1] else Outcome.REROUTE
+    rest = tuple(refusal for refusal in refusals if refusal.pool not in taken)
+    return replace(found, outcome=outcome, refusals=rest, count=True)
 
 
 def _has_adapter(traits: RequestTraits, pool: Capabilities) -> bool:

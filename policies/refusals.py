@@ -31,7 +31,9 @@ HARD_BITS: Final = sum(_HARD)
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One pool's no. `rank` orders refusals by how close the pool came; `numbers` is (prompt, output, window)."""
+    """One pool's no. `rank` orders refusals by how close the pool came; `numbers` is (prompt, window) when the
+    prompt alone is too long, else (prompt, output, window).
+    """
 
     pool: str
     field: str
@@ -92,5 +94,5 @@ def _length(traits: RequestTraits, pool: Capabilities) -> Refusal | None:
     reason = f"may not fit its context window: {sizes}" if uncertain else f"does not fit its context window: {sizes}"
     # The pool with the largest window came closest.
     rank = 5 + min(pool.window, 1 << 40)
-    numbers = (prompt, output, pool.window)
+    numbers = (prompt, pool.window) if prompt >= pool.window else (prompt, output, pool.window)
     return Refusal(pool.pool, name, reason, "context_length_exceeded", rank, numbers, uncertain)

@@ -88,8 +88,8 @@ def needs(
 def bounds(text_bytes: int, messages: int = 1, images: int = 0, videos: int = 0) -> tuple[int, int]:
     """(least, most) prompt tokens of `text_bytes` UTF-8 bytes without a tokenizer.
 
-    A byte-level tokenizer makes at most one token of a byte; 16 bytes per token on average is more than any real
-    text reaches, so below the least it cannot be.
+    A byte-level tokenizer makes at most one token of a byte, and its longest tokens (runs of spaces) hold some 128:
+    with half of that on average no text has fewer than the least.
     """
     most = text_bytes + _TOKENS_PER_MESSAGE * messages + _MEDIA_TOKENS * (images + 8 * videos)
-    return text_bytes // 16, most
+    return text_bytes // 64, most

@@ -130,7 +130,11 @@ MATRIX = [
     (ask(size=10, max_output=1025), "small nim", R, "nim", "", ""),
     (ask(size=9_000_000), "unknown", S, "unknown", "", ""),
     (ask(size=(3000, 9000)), "small nim", R, "nim", "", ""),
-    (ask(size=(3000, 9000)), "small", X, "", "", "max_completion_tokens"),
+    (ask(size=(3000, 9000)), "small", S, "small", "", ""),
+    (ask(size=(3000, 200_000)), "small offable", R, "offable", "", ""),
+    (ask(size=(3000, 200_000)), "offable small", S, "offable", "", ""),
+    (ask(size=(3000, 9000), effort="high"), "small", A, "small", "", "reasoning_effort=dropped;requested=high"),
+    (ask(size=(4096, 9000)), "small", X, "", "", "messages"),
     # several at once
     (ask(modalities=["image"], stop=True, effort="medium"), "rust nim", R, "nim", "", ""),
     (ask(modalities=["image"], tools=True, tool_choice="required"), "small rust", X, "", "", "messages"),
@@ -174,7 +178,7 @@ def test_the_pool_that_came_closest_speaks():
     assert too_long is not None
     assert (too_long.pool, too_long.numbers, too_long.code) == (
         "nim",
-        (2_000_000, 1, 1_048_576),
+        (2_000_000, 1_048_576),
         "context_length_exceeded",
     )
     near = enforce(ask(modalities=["video"], logprobs=True), [SMALL, NIM]).reason()
@@ -191,6 +195,7 @@ def test_an_estimate_that_may_not_fit_asks_for_a_count():
     assert not counted.count
     assert counted.eligible == ("small", "nim")
     assert enforce(traits.counted(4200), [SMALL, NIM]).eligible == ("nim",)
+    assert enforce(traits, [SMALL]).count
 
 
 def test_a_held_pool_takes_nothing():
@@ -205,7 +210,7 @@ def test_a_held_pool_takes_nothing():
 def test_bounds_hold_for_any_text():
     assert bounds(0)[0] == 0
     least, most = bounds(1600, messages=2, images=1, videos=1)
-    assert (least, most) == (100, 1600 + 32 + 16_384 * 9)
+    assert (least, most) == (25, 1600 + 32 + 16_384 * 9)
 
 
 @given(

@@ -1,0 +1,116 @@
+import pytest
+
+from backends import capabilities as can
+from backends.contract import PoolContract, Terms
+from gateway.dialects.model import Reasoning, Request, Traits
+from gateway.dialects.target import Target
+from gateway.errors import Cause
+from gateway.requirements import refused, requirements, speaking
+from policies.enforcement import enforce
+from tests.unit.policies.contracts_of_glm import NIM, RUST, SMALL
+
+PATH = "/v1/chat/completions"
+
+
+def asked(dialect="chat", budget=None, **traits):
+    return Request(
+        dialect=dialect,
+        model="glm",
+        stream=False,
+        traits=Traits(**traits),
+        body=b"{}",
+        raw={},
+        reasoning=Reasoning(budget=budget),
+    )
+
+
+def test_plain():
+    made = requirements(asked(prompt_bytes=6400), PATH)
+    assert (made.needs, made.effort, made.endpoint) == (0, None, PATH)
+    assert (made.prompt_min, made.prompt_max) == (100, 6416)
+
+
+@pytest.mark.parametrize(
+    ("traits", "bits"),
+    [
+        ({"modalities": frozenset({"image", "document"})}, can.IMAGE),
+        ({"modalities": frozenset({"video", "audio"})}, can.VIDEO | can.AUDIO),
+        ({"tools": True}, can.TOOLS),
+        ({"tools": True, "tool_choice": "named"}, can.TOOL_NAMED),
+        ({"tools": False, "tool_choice": "required"}, 0),
+        ({"format": "json_schema"}, can.JSON_SCHEMA),
+        ({"format": "json_object", "grammar": "regex"}, can.JSON_OBJECT | can.REGEX),
+        ({"logprobs": True}, can.LOGPROBS),
+        ({"stops": 2}, can.STOP),
+        ({"effort": "none"}, can.REASONING_OFF),
+        ({"effort": 0.5}, 0),
+    ],
+)
+def test_bits(traits, bits):
+    assert requirements(asked(**traits), PATH).needs == bits
+
+
+def test_the_rest():
+    made = requirements(asked(budget=100, n=3, max_output=50), PATH, lora="sql", engine_storage=True, priority=True)
+    assert made.needs == can.THINKING_BUDGET | can.STORAGE | can.PRIORITY
+    assert (made.lora, made.choices, made.max_output) == ("sql", 3, 50)
+
+
+def test_the_size_of_media_says_nothing_of_the_prompt():
+    made = requirements(asked(modalities=frozenset({"image"}), prompt_bytes=5_000_000), PATH)
+    assert (made.prompt_min, made.prompt_max) == (0, 0)
+
+
+def test_a_codec_sees_the_contract():
+    base = Target("vllm", "glm")
+    terms = Terms(
+        reasoning=True,
+        reasoning_field="reasoning",
+        efforts=("low", "medium"),
+        default_effort="medium",
+        reasoning_off=True,
+        stop_scope="answer",
+        modalities=frozenset({"text"}),
+        thinking_budget=True,
+    )
+    seen = speaking(base, PoolContract("a", "vllm", terms))
+    assert (seen.reasoning_field, seen.efforts, seen.default_effort) == ("reasoning", ("low", "medium"), "medium")
+    assert (seen.reasoning_optional, seen.stop_scope, seen.images, seen.thinking_budget) == (
+        True,
+        "engine",
+        False,
+        True,
+    )
+
+
+def test_what_a_contract_does_not_know_stays():
+    base = Target("vllm", "glm")
+    assert speaking(base, PoolContract("a", "vllm")) == base
+    assert speaking(base, PoolContract("a", "vllm", Terms(stop_scope="everything"))).stop_scope == "gateway"
+    assert speaking(base, PoolContract("a", "vllm", Terms(reasoning=False))).stop_scope == "engine"
+
+
+def test_a_refusal_names_the_field_and_every_pools_reason():
+    error = refused(enforce(requirements(asked(modalities=frozenset({"video"})), PATH), [NIM, RUST]), "glm")
+    assert (error.cause, error.param) == (Cause.UNSUPPORTED_VALUE, "messages")
+    assert error.message == (
+        "No pool of `glm` can serve this request: nim: video input is not validated by its python frontend; "
+        "rust: video input is not validated by its rust frontend."
+    )
+
+
+def test_an_overflow_carries_its_numbers():
+    error = refused(enforce(requirements(asked("messages", prompt_bytes=640_000), PATH), [SMALL]), "glm")
+    assert (error.cause, error.param, error.numbers) == (Cause.CONTEXT_LENGTH, "messages", (10_000, 4096))
+    error = refused(enforce(requirements(asked("responses", max_output=5000), PATH), [SMALL]), "glm")
+    assert (error.cause, error.param) == (Cause.UNSUPPORTED_VALUE, "max_output_tokens")
+
+
+def test_a_missing_endpoint_is_not_found():
+    error = refused(enforce(requirements(asked(), "/inference/v1/generate"), [NIM]), "glm")
+    assert error.cause is Cause.NOT_FOUND
+
+
+def test_only_a_refusal_is_told():
+    with pytest.raises(ValueError, match="refuses nothing"):
+        refused(enforce(requirements(asked(), PATH), [NIM]), "glm")
