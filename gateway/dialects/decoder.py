@@ -159,7 +159,7 @@ class EngineDecoder:
         if delta.content:
             text, state.high = _join(state.high, delta.content)
             if text or logprobs:
-                events.append(Text(text, index, None if thought and logprobs else logprobs))
+                events.append(Text(text, index, _entries_of(delta.content, logprobs) if thought else logprobs))
         if delta.refusal:
             events.append(Refusal(delta.refusal, index))
         for fragment in delta.tool_calls or ():
@@ -177,6 +177,18 @@ class EngineDecoder:
             state.stop = "tool" if state.calls.opened else "end"
         if state.stop == "end" and isinstance(matched, str):  # a number is the id of an end token
             state.stop, state.sequence = "stop_sequence", matched
+
+
+def _entries_of(text: str, entries: list[Any] | None) -> list[Any] | None:
+    """The log probabilities of the answer alone, out of those of reasoning and answer: the last that spell it."""
+    if not entries:
+        return None
+    spelled = ""
+    for start in range(len(entries) - 1, -1, -1):
+        spelled = str(entries[start].get("token", "")) + spelled
+        if spelled.startswith(text):
+            return entries[start:]
+    return None
 
 
 def _join(high: str, text: str) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
 
 from gateway.dialects.fields import invalid
@@ -52,3 +53,25 @@ def _nearest(asked: str | float, target: Target) -> tuple[str, bool]:
         return name, False
     stronger = [effort for effort in target.efforts if SCALE.index(effort) > SCALE.index(name)]
     return (stronger[0] if stronger else target.efforts[-1]), name == "none"
+
+
+class StickyEfforts:
+    """The effort of each session, for requests that name none: it stands at the very front of the prompt, so that
+    another one would leave nothing of the prefix cache. Holds the `cap` sessions used last.
+    """
+
+    __slots__ = ("_by_session", "_cap")
+
+    def __init__(self, cap: int = 10_000) -> None:
+        self._by_session: OrderedDict[str, str | float] = OrderedDict()
+        self._cap = cap
+
+    def settle(self, session: str, asked: str | float | None) -> str | float | None:
+        """What a session's request runs at: what it asks, else what the session asked last."""
+        effort = self._by_session.pop(session, None) if asked is None else asked
+        if effort is not None:
+            self._by_session[session] = effort
+            self._by_session.move_to_end(session)
+            if len(self._by_session) > self._cap:
+                self._by_session.popitem(last=False)
+        return effort

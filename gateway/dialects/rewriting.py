@@ -62,8 +62,12 @@ class _Answer:
         return self._cut_to(shown, event.choice)
 
     def rest(self, choice: int) -> list[Event]:
-        """What was held back when the answer ends without a match."""
-        return [] if self.matcher is None else self._cut_to(self.matcher.flush(), choice)
+        """What was held back, when the answer has ended."""
+        if self.matcher is None:
+            return []
+        shown = self._cut_to(self.matcher.flush(), choice)
+        self.cut = self.matcher.matched is not None
+        return shown
 
     def _cut_to(self, shown: str, choice: int) -> list[Event]:
         if not shown:
@@ -191,7 +195,7 @@ class Rewriting:
 
     def _close(self) -> bytes:
         """End every choice and the answer."""
-        ends = self._ends()
+        ends = [] if self.abort_engine else self._decoder.finish()
         if self._decoder.failure is not None:
             self.failure = self._decoder.failure
             return b""
@@ -199,7 +203,7 @@ class Rewriting:
         self.started = self.finished = self._closed = True
         for index, answer in self._answers.items():
             out += map(self._encoder.event, answer.rest(index))
-        for end in ends:
+        for end in self._ends(ends):
             if self.finish is None or end.choice == 0:
                 self.finish = end.stop
             out.append(self._encoder.event(end))
@@ -207,13 +211,10 @@ class Rewriting:
         out.append(self._encoder.closing(self.usage))
         return b"".join(out)
 
-    def _ends(self) -> list[End]:
-        if self.abort_engine:
-            return [self._matched(index, answer) for index, answer in sorted(self._answers.items())]
-        cut = {index: answer for index, answer in self._answers.items() if answer.cut}
-        return [
-            self._matched(end.choice, cut[end.choice]) if end.choice in cut else end for end in self._decoder.finish()
-        ]
+    def _ends(self, ends: list[End]) -> list[End]:
+        """The engine's ends, or ours where a stop matched."""
+        cut = {index: self._matched(index, answer) for index, answer in sorted(self._answers.items()) if answer.cut}
+        return list(cut.values()) if self.abort_engine else [cut.get(end.choice, end) for end in ends]
 
     def _matched(self, index: int, answer: _Answer) -> End:
         """A stop that matched after complete tool calls leaves them to be run."""

@@ -19,25 +19,37 @@ class StopMatcher:
         self.matched: str | None = None
 
     def feed(self, text: str) -> str:
-        """The part of the answer that is certain now. Sets `matched`; from then on the answer has ended."""
+        """The part of the answer that is certain now. Sets `matched`; from then on the answer has ended.
+
+        A match waits while a stop that begins before it, or a longer one at its place, may still become whole: so
+        the outcome does not depend on how the text is cut.
+        """
         if self.matched is not None:
             return ""
         text = self._held + text
+        found = self._find(text)
+        open_from = len(text) - self._pending(text)
+        if found is not None and open_from > found[0]:
+            return self._match(text, *found)
+        self._held = text[open_from:]
+        return text[:open_from]
+
+    def flush(self) -> str:
+        """What was held back, now that the answer has ended. May set `matched`."""
+        held, self._held = self._held, ""
+        found = self._find(held)
+        return held if found is None else self._match(held, *found)
+
+    def _find(self, text: str) -> tuple[int, str] | None:
         found = min(
             ((place, -len(stop), stop) for stop in self._stops if (place := text.find(stop)) >= 0), default=None
         )
-        if found is not None:
-            place, _, self.matched = found
-            self._held = ""
-            return text[: place + len(self.matched)] if self._keep else text[:place]
-        hold = self._pending(text)
-        self._held = text[len(text) - hold :]
-        return text[: len(text) - hold]
+        return None if found is None else (found[0], found[2])
 
-    def flush(self) -> str:
-        """What was held back, when the answer ends without a match."""
-        held, self._held = self._held, ""
-        return held
+    def _match(self, text: str, place: int, stop: str) -> str:
+        self._held = ""
+        self.matched = stop
+        return text[: place + len(stop)] if self._keep else text[:place]
 
     def _pending(self, text: str) -> int:
         """Length of the longest suffix of `text` that begins some stop."""
