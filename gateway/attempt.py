@@ -3,22 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from backends.client import EngineConnection
 from backends.contracts import Clock, EngineFailure, Fault
-from backends.engines.base import EngineKind
 from backends.fleet import Lease
 from backends.http1 import ResponseHead
 from gateway.config.model import Timeouts
 from gateway.dialects.base import Transcoder
-from gateway.stream import ClientStream, flowing
+from gateway.runtime import PoolRuntime
+from gateway.stream import ClientStream, DateLine, flowing
 from gateway.telemetry.record import AttemptRecord, ExchangeRecord
+from gateway.watch import Watch
 
 _ERROR_BODY_LIMIT = 64 * 1024
 _ANSWER_LIMIT = 64 * 1024 * 1024  # of an answer that is not streamed
 EVENT_STREAM = b"text/event-stream; charset=utf-8"
 JSON = b"application/json"
+
+
+class AttemptKit:
+    """What all attempts of a process share."""
+
+    __slots__ = ("_dates", "clock", "loop", "watch")
+
+    def __init__(self, clock: Clock, watch: Watch) -> None:
+        """To be made inside the running loop."""
+        self.clock = clock
+        self.watch = watch
+        self.loop = asyncio.get_running_loop()
+        self._dates = DateLine()
+
+    def date(self) -> bytes:
+        """The `date` header line of now."""
+        return self._dates.at(self.clock.time())
 
 
 class Attempt:
@@ -29,66 +46,56 @@ class Attempt:
     """
 
     __slots__ = (
+        "_beaten_s",
         "_client_streams",
-        "_clock",
         "_collected",
         "_connection",
         "_content_type",
-        "_date",
         "_done",
+        "_exchange",
         "_flows",
-        "_heartbeat_s",
-        "_kind",
+        "_kit",
         "_lease",
-        "_loop",
-        "_on_first_token",
+        "_next_look_s",
         "_paused",
         "_pending",
+        "_pool",
         "_record",
-        "_seen",
-        "_started",
+        "_seen_s",
+        "_started_s",
         "_status",
         "_stream",
         "_streamed",
-        "_timeouts",
-        "_timer",
         "_transcoder",
         "_wake",
         "aborted",
-        "exchange",
     )
 
     def __init__(
         self,
-        *,
-        kind: EngineKind,
-        transcoder: Transcoder,
-        stream: ClientStream,
-        streamed: bool,
-        client_streams: bool,
+        kit: AttemptKit,
+        pool: PoolRuntime,
         lease: Lease,
         exchange: ExchangeRecord,
         record: AttemptRecord,
-        timeouts: Timeouts,
-        heartbeat_s: float,
-        clock: Clock,
-        date: Callable[[], bytes],
+        stream: ClientStream,
+        transcoder: Transcoder,
+        *,
+        streamed: bool,
+        client_streams: bool,
     ) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._kind = kind
-        self._transcoder = transcoder
-        self._stream = stream
-        self._streamed = streamed
-        self._client_streams = client_streams  # an engine may stream for a client that does not
+        """`streamed`: the engine streams, which it may do for a client that does not (`client_streams`)."""
+        self._kit = kit
+        self._pool = pool
         self._lease = lease
-        self.exchange = exchange
+        self._exchange = exchange
         self._record = record
-        self._timeouts = timeouts
-        self._heartbeat_s = heartbeat_s
-        self._clock = clock
-        self._date = date
+        self._stream = stream
+        self._transcoder = transcoder
+        self._streamed = streamed
+        self._client_streams = client_streams
         self._connection: EngineConnection | None = None
-        self._wake: asyncio.Future[None] = self._loop.create_future()
+        self._wake: asyncio.Future[None] = kit.loop.create_future()
         self._done: EngineFailure | bool = False
         self._collected: list[bytes] | None = None  # the body of an error or of an answer that is not streamed
         self._content_type = ""
@@ -96,8 +103,8 @@ class Attempt:
         self._pending = b""
         self._flows = False  # this attempt has sent something semantic
         self._paused = False
-        self._started = self._seen = self._loop.time()
-        self._timer: asyncio.TimerHandle | None = None
+        self._started_s = self._seen_s = self._beaten_s = kit.loop.time()
+        self._next_look_s = 0.0
         self.aborted = False  # the engine was left while it may still have been working
 
     async def run(
@@ -105,7 +112,7 @@ class Attempt:
     ) -> EngineFailure | None:
         """Send the request and pass the answer on. Cancelling this gives the engine's work up at once."""
         self._connection = connection
-        self._arm()
+        self._kit.watch.add(self)
         try:
             connection.send(head, body, self, reused=reused)
             while self._done is False:
@@ -116,17 +123,16 @@ class Attempt:
             self._leave()
             raise
         finally:
-            if self._timer is not None:
-                self._timer.cancel()
+            self._kit.watch.discard(self)
         return self._done if isinstance(self._done, EngineFailure) else None
 
     async def _let_client_drain(self) -> None:
-        self._wake = self._loop.create_future()
-        if not await flowing(self._stream, self._timeouts.idle_s):
+        self._wake = self._kit.loop.create_future()
+        if not await flowing(self._stream, self._pool.config.timeouts.idle_s):
             self._finish(EngineFailure(Fault.CLIENT, "the client stopped reading", status=499))
             return
         self._paused = False
-        self._seen = self._loop.time()
+        self._seen_s = self._kit.loop.time()
         if self._connection is not None:
             self._connection.resume()
 
@@ -136,17 +142,17 @@ class Attempt:
         """Status and headers of the engine."""
         self._status = self._record.status = head.status
         self._content_type = head.content_type
-        self._seen = self._loop.time()
+        self._seen_s = self._kit.loop.time()
         if head.status != 200 or not self._streamed or self._content_type != "text/event-stream":
             self._collected = []
 
     def on_data(self, data: bytes) -> None:
         """Some payload of the engine."""
-        self._seen = self._loop.time()
+        self._seen_s = self._kit.loop.time()
         record = self._record
         if not record.first_byte:
-            record.first_byte = self._clock.monotonic()
-            self._hurry()
+            record.first_byte = self._kit.clock.monotonic()
+            self._next_look_s = 0.0  # another limit holds from now on
         record.received_bytes += len(data)
         if self._collected is not None:
             self._collect(data)
@@ -186,8 +192,8 @@ class Attempt:
     # --- towards the client ---
 
     def _first_token(self) -> None:
-        if not self.exchange.first_token:
-            self.exchange.first_token = self._clock.monotonic()
+        if not self._exchange.first_token:
+            self._exchange.first_token = self._kit.clock.monotonic()
         self._lease.first_token()
 
     def _commit(self) -> None:
@@ -197,7 +203,7 @@ class Attempt:
         if self._stream.committed:
             self._stream.send(pending)
         else:
-            self._stream.begin(EVENT_STREAM, self._date(), pending)
+            self._stream.begin(EVENT_STREAM, self._kit.date(), pending)
         self._hold_back()
 
     def _end_stream(self) -> None:
@@ -206,7 +212,7 @@ class Attempt:
             return
         if not self._client_streams:
             self._first_token()
-            self._stream.whole(200, JSON, last, self._date())
+            self._stream.whole(200, JSON, last, self._kit.date())
             return
         if not self._flows:
             self._pending += last
@@ -232,11 +238,11 @@ class Attempt:
         """A complete body: an answer that is not streamed, or an error."""
         self._connection = None
         if self._status >= 400:
-            self._finish(self._kind.failure(self._status, self._content_type, body))
+            self._finish(self._pool.kind.failure(self._status, self._content_type, body))
         elif self._status != 200:
             self._finish(EngineFailure(Fault.PROTOCOL, f"the engine answered with status {self._status}"))
         elif self._streamed and self._client_streams:
-            failure = self._kind.frame_failure(body)
+            failure = self._pool.kind.frame_failure(body)
             self._finish(failure or EngineFailure(Fault.PROTOCOL, "the engine did not stream"))
         else:
             self._answer(body)
@@ -246,55 +252,46 @@ class Attempt:
         out = transcoder.feed(body) + transcoder.eof()
         if transcoder.failure is None:
             self._first_token()
-            self._stream.whole(200, JSON, out, self._date())
+            self._stream.whole(200, JSON, out, self._kit.date())
         self._finish(transcoder.failure)
 
     # --- time ---
 
-    def _arm(self) -> None:
-        """Set the one timer to the next moment something may have to be done."""
-        limits = self._timeouts
-        quiet = limits.idle_s if self._record.first_byte else limits.first_byte_s
-        at = min(self._seen + quiet, self._started + limits.total_s)
-        if self._client_streams:
-            at = min(at, max(self._seen, self._loop.time()) + self._heartbeat_s)
-        self._timer = self._loop.call_at(at, self._look)
-
-    def _hurry(self) -> None:
-        """From the first byte on another limit holds, which may end sooner than the timer."""
-        timer = self._timer
-        if timer is not None and timer.when() > self._seen + self._timeouts.idle_s:
-            timer.cancel()
-            self._arm()
-
-    def _look(self) -> None:
-        if self._done is not False:
+    def look(self, now_s: float) -> None:
+        """Give up what is overdue, and fill silence on a stream with heartbeats."""
+        if now_s < self._next_look_s or self._done is not False:
             return
-        now, limits = self._loop.time(), self._timeouts
-        what = self._overdue(now, limits)
+        limits = self._pool.config.timeouts
+        what = self._overdue(now_s, limits)
         if what and not self._paused:
             self._finish(EngineFailure(Fault.TIMEOUT, what))
             return
-        if self._client_streams and now - self._seen >= self._heartbeat_s and not self._paused:
-            self._beat()
-        self._arm()
+        quiet_s = limits.idle_s if self._record.first_byte else limits.first_byte_s
+        self._next_look_s = min(self._seen_s + quiet_s, self._started_s + limits.total_s)
+        if self._client_streams:
+            if now_s - self._seen_s >= self._pool.heartbeat_s and not self._paused:
+                self._beat(now_s)
+            self._next_look_s = min(self._next_look_s, max(self._seen_s, self._beaten_s) + self._pool.heartbeat_s)
 
     def _overdue(self, now: float, limits: Timeouts) -> str:
-        if now - self._started >= limits.total_s:
+        if now - self._started_s >= limits.total_s:
             return f"the answer took more than {limits.total_s:g} s"
         if not self._record.first_byte:
-            late = now - self._started >= limits.first_byte_s
+            late = now - self._started_s >= limits.first_byte_s
             return f"no first byte from the engine within {limits.first_byte_s:g} s" if late else ""
-        return f"the engine was silent for {limits.idle_s:g} s" if now - self._seen >= limits.idle_s else ""
+        return f"the engine was silent for {limits.idle_s:g} s" if now - self._seen_s >= limits.idle_s else ""
 
-    def _beat(self) -> None:
+    def _beat(self, now_s: float) -> None:
+        if now_s - self._beaten_s < self._pool.heartbeat_s:
+            return
+        self._beaten_s = now_s
         beat = self._transcoder.keepalive()
         if not beat:
             return
         if self._stream.committed:
             self._stream.send(beat)
         else:
-            self._stream.begin(EVENT_STREAM, self._date(), beat)
+            self._stream.begin(EVENT_STREAM, self._kit.date(), beat)
 
     # --- the end ---
 

@@ -19,20 +19,27 @@ async def read_body(request: web.BaseRequest, limits: Listen) -> bytes:
     declared = request.content_length
     if declared is not None and declared > limits.body_limit_bytes:
         raise _too_large(limits)
+    content = request.content
+    if content.is_eof():  # all of it came with the head
+        raw = content.read_nowait()
+        if len(raw) > limits.body_limit_bytes:
+            raise _too_large(limits)
+    else:
+        raw = await _awaited(request, limits)
+    coding = request.headers.get(hdrs.CONTENT_ENCODING)
+    return _decompressed(raw, coding.strip().lower(), limits) if coding else raw
+
+
+async def _awaited(request: web.BaseRequest, limits: Listen) -> bytes:
     try:
-        if request.content.is_eof():
-            raw = await request.read()
-        else:
-            async with asyncio.timeout(limits.request_timeout_s):
-                raw = await request.read()
+        async with asyncio.timeout(limits.request_timeout_s):
+            return await request.read()
     except web.HTTPRequestEntityTooLarge:
         raise _too_large(limits) from None
     except TimeoutError:
         raise GatewayError(
             Cause.REQUEST_TIMEOUT, f"the request body did not arrive within {limits.request_timeout_s:g} s"
         ) from None
-    coding = request.headers.get(hdrs.CONTENT_ENCODING)
-    return _decompressed(raw, coding.strip().lower(), limits) if coding else raw
 
 
 def _decompressed(raw: bytes, coding: str, limits: Listen) -> bytes:

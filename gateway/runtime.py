@@ -86,7 +86,8 @@ def _pool(config: Config, pool: Pool, kinds: Registry) -> PoolRuntime:
         frame_failure=kind.frame_failure,
     )
     key = pool.api_key.get_secret_value() if pool.api_key else ""
-    return PoolRuntime(pool, kind, target, f"authorization: Bearer {key}\r\n".encode() if key else b"", config.listen.heartbeat_after_s)
+    authorization = f"authorization: Bearer {key}\r\n".encode() if key else b""
+    return PoolRuntime(pool, kind, target, authorization, config.listen.heartbeat_after_s)
 
 
 def _spec(pool: Pool) -> PoolSpec:
