@@ -7,11 +7,12 @@ prefixes.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
 from backends.simulator.profiles import FsTier
 
-Block = Hashable
+Block = Any  # hashable: an int in traces, a digest on the wire
 
 
 class BlockPool:
@@ -93,6 +94,16 @@ class BlockPool:
         self._idle.clear()
 
 
+class BlockStore(Protocol):
+    """Contents of a lower tier."""
+
+    def __contains__(self, block: Block) -> bool: ...
+
+    def put(self, block: Block) -> list[Block]:
+        """Store `block` as the newest; returns what was evicted for it."""
+        ...
+
+
 class LruStore:
     """Blocks of a lower tier, least recently used out first."""
 
@@ -111,10 +122,6 @@ class LruStore:
     def blocks(self) -> Iterable[Block]:
         """All blocks, the next to go first."""
         return iter(self._blocks)
-
-    def touch(self, block: Block) -> None:
-        """Mark `block` as used now."""
-        self._blocks.move_to_end(block)
 
     def put(self, block: Block) -> list[Block]:
         """Store `block` as the newest; returns what was evicted for it."""
@@ -140,9 +147,9 @@ class FsStore:
 
     __slots__ = ("_pending", "contents", "read_free_at", "tier", "write_free_at")
 
-    def __init__(self, tier: FsTier, block_tokens: int) -> None:
+    def __init__(self, tier: FsTier, block_tokens: int, contents: BlockStore | None = None) -> None:
         self.tier = tier
-        self.contents = LruStore(tier.capacity_tokens // block_tokens)
+        self.contents: BlockStore = contents if contents is not None else LruStore(tier.capacity_tokens // block_tokens)
         self.read_free_at = 0.0
         self.write_free_at = 0.0
         self._pending: deque[tuple[float, Block, Block | None]] = deque()

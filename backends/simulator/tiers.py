@@ -82,12 +82,11 @@ class KvTiers:
         return start + max(took - free, 0.0), self.link_free_at
 
     def restored(self, run: Run) -> None:
-        """The copy of a run's hit is done: its blocks are on the GPU, and those from files in host memory too."""
+        """The copy of a run's hit is done: its blocks are on the GPU, and the newest in host memory."""
         first = run.computed // self._size
         last = run.cached.total // self._size
         self._name(run, first, last)
-        if run.cached.fs:
-            self._into_host(run.request, first, last)
+        self._into_host(run.request, first, last)
         run.computed = run.cached.total
 
     def computed(self, run: Run, upto: int, now: float) -> None:

@@ -1,0 +1,1 @@
+"""The SGLang and NIM flavours of the simulated server."""

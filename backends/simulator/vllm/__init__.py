@@ -1,0 +1,1 @@
+"""The vLLM flavour of the simulated server."""
