@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -122,7 +123,7 @@ async def test_what_is_not_to_be_stored_is_not() -> None:
 
 
 async def test_a_tenant_sees_only_its_own() -> None:
-    digests = {name: __import__("hashlib").sha256(name.encode()).hexdigest() for name in ("ann", "bob")}
+    digests = {name: sha256(name.encode()).hexdigest() for name in ("ann", "bob")}
     tenants = [{"name": name, "keys": [{"id": name, "sha256": digest}]} for name, digest in digests.items()]
     async with engine(completes()) as made, running(made, auth={"mode": "keys"}, tenants=tenants) as one:
         ann, bob = ({"authorization": f"Bearer {name}"} for name in ("ann", "bob"))
