@@ -67,13 +67,12 @@ class PassBody:
         if answer is None or "choices" not in answer:
             self.failure = truncated() if answer is None else self._frame_failure(body) or foreign()
             return b""
-        changes = self._top(answer)
-        choices = list_of_fields(answer["choices"])
-        altered = [self._choice(choice) for choice in choices] if self._chat else [self._seen(c) for c in choices]
+        try:
+            changes = self._top(answer) | self._altered(answer["choices"])
+        except msgspec.MsgspecError:
+            self.failure = foreign()
         if self.failure is not None:
             return b""
-        if any(altered):
-            changes["choices"] = raw(choices)
         self.started = self.finished = True
         return msgspec.json.encode(answer | changes) if changes else body
 
@@ -100,6 +99,13 @@ class PassBody:
             if msgspec.json.decode(merged) != msgspec.json.decode(given):
                 changes["usage"] = merged
         return changes
+
+    def _altered(self, given: Raw) -> Fields:
+        """The choices, when one of them had to be changed."""
+        choices = list_of_fields(given)
+        look = self._choice if self._chat else self._seen
+        altered = [look(choice) for choice in choices]
+        return {"choices": raw(choices)} if any(altered) else {}
 
     def _seen(self, choice: Fields) -> bool:
         """Note a choice's finish reason; Completions choices are never altered."""

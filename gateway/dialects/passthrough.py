@@ -168,7 +168,11 @@ class PassThrough:
             return b""
         if data == b"[DONE]":
             return self._close() if self.finished else b""
-        return self._event(data, block)
+        try:
+            return self._event(data, block)
+        except (msgspec.MsgspecError, ValueError):  # a level of the chunk that is not of the dialect
+            self.failure = self._frame_failure(data) or foreign()
+            return b""
 
     def _event(self, data: bytes, block: bytes) -> bytes:
         chunk = decode_fields(data)

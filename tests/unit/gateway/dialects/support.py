@@ -10,12 +10,11 @@ from gateway.dialects.base import Transcoder
 from gateway.dialects.ids import Ids
 from gateway.dialects.model import Request
 from gateway.dialects.registry import DecodeOptions, EngineRequest, standard
-from gateway.dialects.seal import Keys, Sealer
+from gateway.dialects.seal import Keys, Seal, Sealer
 from gateway.dialects.target import Target
 from tests.conformance.offline import events_of
 
-SEALER = Sealer(Keys.of_secret("test"), random.Random(5).randbytes)
-SEAL = SEALER.of("tenant")
+KEYS = Keys.of_secret("test")
 VLLM = Target("vllm", "glm", reasoning_field="reasoning")
 SGLANG = Target("sglang", "glm", structured="fields")
 HI = {"role": "user", "content": "hi"}
@@ -27,9 +26,14 @@ BODIES: dict[str, dict[str, Any]] = {
 }
 
 
+def seal() -> Seal:
+    """The tenant's seal; what it makes is the same in every test."""
+    return Sealer(KEYS, random.Random(5).randbytes).of("tenant")
+
+
 def decode(dialect: str, fields: dict[str, Any], **options: Any) -> Request:
     body = json.dumps(BODIES[dialect] | fields).encode()
-    return standard()[dialect].decode_request(body, {}, DecodeOptions(**({"seal": SEAL} | options)))
+    return standard()[dialect].decode_request(body, {}, DecodeOptions(**({"seal": seal()} | options)))
 
 
 def encode(dialect: str, fields: dict[str, Any], target: Target = VLLM, **options: Any) -> EngineRequest:
@@ -47,7 +51,7 @@ def transcoder(dialect: str, fields: dict[str, Any], target: Target = VLLM, ids:
     one = standard()[dialect]
     engine = one.encode_engine_request(request, target)
     ids = ids or Ids.create(dialect, 1_790_000_000, "req_1", random.Random(1))
-    return one.transcoder(request, engine, target, ids, SEAL)
+    return one.transcoder(request, engine, target, ids, seal())
 
 
 def play(subject: Transcoder, data: bytes, step: int = 1 << 20) -> bytes:
