@@ -1,79 +1,119 @@
-"""The physics of a replica as columns of numbers, in milliseconds and tokens, so that all replicas add up at once."""
+"""The physics of replicas as columns of numbers, in milliseconds and tokens, so that all replicas add up at once."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from backends.profiles import Link, Profile
+from backends.profiles import Profile
 
 Floats = NDArray[np.float64]
+
+# Tokens at which curves are kept; between them they are straight.
+_STEPS = (1 << power for power in range(8, 21))
+KNOTS: Final = (0, *(knot for step in _STEPS for knot in (step, step + step // 2)))
+GRID: Final = np.array(KNOTS, dtype=np.float64)
+SHORT_TOKENS: Final = 8192  # prefill up to here and beyond is learned apart
+REMOTE_FIXED_MS: Final = 10.0
+REMOTE_OF_HOST: Final = 5.0  # a remote store is this many times slower than the host link [prior]
+NEVER_MS: Final = 1e9  # restoring from a tier that is not there
 
 
 class Col(IntEnum):
     """Index of a figure in a replica's column. Restore figures lie in blocks of three: host, fs, remote."""
 
-    FIXED = 0
-    FRONT = 1  # per prompt token
-    FRONT_CAP = 2  # tokens
-    PREFILL_FIXED = 3
-    SMALL = 4  # per uncached token up to KNEE
-    KNEE = 5  # tokens
-    LINEAR = 6  # per uncached token above KNEE
-    QUAD = 7  # per n^2 - p^2
-    STEP = 8  # per decode step
-    STEP_STREAM = 9
-    STEP_TOKEN = 10
-    PER_STEP = 11  # output tokens of one stream per step
-    RESTORE_FIXED = 12
-    RESTORE_TOKEN = 15
-    RESTORE_RAMP = 18  # share of the fixed part per token; the whole of it is paid from 1 / this on
-    OVERLAPS = 21  # 1.0: the fixed part, moving bytes and the front end run at the same time
-    STALL = 22  # a restore from host memory, for every running stream
-    CHUNK = 23  # tokens
-    MIXES = 24  # 1.0: running streams get a token after every chunk
-    PRICE = 25  # per second of the whole replica
-    OBEYS = 26  # 1.0: the engine can be told which tiers to load
+    PER_TOKEN = 0  # prefill of one token of a short prompt
+    PREFILL_FIXED = 1  # once per prompt that is not wholly cached
+    CHUNK = 2  # tokens of one prefill step
+    CHUNK_STEP = 3  # every prefill step but the first, which is part of the front
+    STEP = 4  # per decode step
+    STEP_STREAM = 5
+    STEP_TOKEN = 6
+    PER_STEP = 7  # output tokens of one stream per step
+    SLOTS = 8  # streams in the largest batch
+    FREE = 9  # this much of a restore from host memory does not hold up running streams
+    PRICE = 10  # money per second of the whole replica
+    OBEYS = 11  # 1.0: the engine can be told which tiers to load
+    RESTORE_LEAST = 12  # at least this long ...
+    RESTORE_FIXED = 15  # ... or this (negative where the copy overlaps other work) ...
+    RESTORE_TOKEN = 18  # ... plus per token
 
 
-WIDTH = len(Col) + 6  # the three blocks count three each
+WIDTH: Final = Col.RESTORE_TOKEN + 3
 
 
-def column(profile: Profile, *, obeys: bool) -> Floats:
-    """The figures of one profile, shape (WIDTH,)."""
-    out = np.zeros(WIDTH)
-    plain = {
-        Col.FIXED: 1e3 * profile.fixed_s,
-        Col.FRONT: 1e3 * profile.frontend_s_per_token,
-        Col.FRONT_CAP: profile.frontend_cap_tokens,
-        Col.PREFILL_FIXED: 1e3 * profile.prefill_fixed_s,
-        Col.SMALL: 1e3 * profile.prefill_s_per_small_token,
-        Col.KNEE: profile.knee_tokens,
-        Col.LINEAR: 1e3 * profile.prefill_s_per_token,
-        Col.QUAD: 1e3 * profile.prefill_s_per_token2,
-        Col.STEP: 1e3 * profile.decode_base_s,
-        Col.STEP_STREAM: 1e3 * profile.decode_s_per_stream,
-        Col.STEP_TOKEN: 1e3 * profile.decode_s_per_token,
-        Col.PER_STEP: profile.tokens_per_step,
-        Col.OVERLAPS: float(profile.host.overlaps),
-        Col.STALL: 1e3 * profile.restore_stall_s,
-        Col.CHUNK: profile.chunk_tokens,
-        Col.MIXES: float(profile.mixes_chunks),
-        Col.PRICE: profile.price_per_gpu_hour * profile.gpus / 3600.0,
-        Col.OBEYS: float(obeys),
-    }
-    for name, value in plain.items():
-        out[name] = value
-    for place, link in enumerate((profile.host, profile.fs, profile.remote)):
-        _restore(out, place, link, profile.kv_bytes_per_token)
-    # What comes from files or from afar crosses the host link too.
-    out[Col.RESTORE_TOKEN + 1 : Col.RESTORE_TOKEN + 3] += out[Col.RESTORE_TOKEN]
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """Two curves over KNOTS for every replica, each (len(KNOTS), rows), ms.
+
+    `front` is the time to the first token of a prompt that is wholly cached, `prefill` that of computing a prompt from
+    nothing; computing only n - p tokens after p cached ones takes prefill(n) - prefill(p).
+    """
+
+    front: Floats
+    prefill: Floats
+
+    @classmethod
+    def empty(cls, rows: int) -> Curves:
+        """All zero."""
+        return cls(np.zeros((len(KNOTS), rows)), np.zeros((len(KNOTS), rows)))
+
+
+def at_tokens(curve: Floats, tokens: float) -> Floats:
+    """A curve's values at one number of tokens, for all its columns; the last piece goes on beyond the end."""
+    knot = min(bisect_right(KNOTS, tokens), len(KNOTS) - 1) - 1
+    share = (tokens - KNOTS[knot]) / (KNOTS[knot + 1] - KNOTS[knot])
+    out: Floats = curve[knot] + share * (curve[knot + 1] - curve[knot])
     return out
 
 
-def _restore(out: Floats, place: int, link: Link, kv_bytes: float) -> None:
-    out[Col.RESTORE_FIXED + place] = 1e3 * link.fixed_s
-    out[Col.RESTORE_TOKEN + place] = 1e3 * kv_bytes / link.bytes_per_s
-    out[Col.RESTORE_RAMP + place] = 1.0 / (link.ramp_tokens or 1)
+def column(profile: Profile, *, price_per_s: float, obeys: bool) -> Floats:
+    """The single figures of one profile, shape (WIDTH,)."""
+    out = np.zeros(WIDTH)
+    out[Col.PER_TOKEN] = _prefill_ms(profile, SHORT_TOKENS) / SHORT_TOKENS
+    out[Col.PREFILL_FIXED] = 1e3 * profile.write_through_s if profile.host else 0.0
+    out[Col.CHUNK], out[Col.CHUNK_STEP] = profile.max_step_tokens, 1e3 * profile.prefill_step_s
+    out[Col.STEP] = 1e3 * profile.decode_base_s
+    out[Col.STEP_STREAM] = 1e3 * profile.decode_per_stream_s
+    out[Col.STEP_TOKEN] = 1e3 * profile.decode_per_token_s
+    out[Col.PER_STEP] = profile.tokens_per_step
+    out[Col.SLOTS] = profile.max_batch
+    out[Col.PRICE], out[Col.OBEYS] = price_per_s, float(obeys)
+    _restore(out, profile)
+    return out
+
+
+def curves(profile: Profile) -> tuple[Floats, Floats]:
+    """`front` and `prefill` of one profile, each (len(KNOTS),), ms."""
+    front = [1e3 * (profile.front_end_s(tokens) + profile.prefill_step_s) for tokens in KNOTS]
+    return np.array(front), np.array([_prefill_ms(profile, tokens) for tokens in KNOTS])
+
+
+def _prefill_ms(profile: Profile, tokens: int) -> float:
+    """Computing a prompt from nothing, without the fixed cost of its steps."""
+    through = tokens * profile.write_through_per_token_s if profile.host else 0.0
+    return 1e3 * (profile.prefill_s(0, tokens) + through)
+
+
+def _restore(out: Floats, profile: Profile) -> None:
+    least = out[Col.RESTORE_LEAST : Col.RESTORE_LEAST + 3]
+    fixed = out[Col.RESTORE_FIXED : Col.RESTORE_FIXED + 3]
+    per_token = out[Col.RESTORE_TOKEN : Col.RESTORE_TOKEN + 3]
+    host, fs = profile.host, profile.fs
+    least[:] = NEVER_MS
+    if host is None:
+        return
+    out[Col.FREE] = 1e3 * host.free_s
+    least[0], fixed[0] = 1e3 * host.floor_s, -1e3 * host.overlap_s
+    per_token[0] = 1e3 * host.bytes_per_token / host.bytes_per_s
+    least[2], per_token[2] = REMOTE_FIXED_MS, REMOTE_OF_HOST * per_token[0]
+    if fs is None:
+        return
+    # What comes from files crosses the host link too.
+    least[1] = fixed[1] = 1e3 * fs.latency_s + least[0]
+    per_token[1] = 1e3 * fs.bytes_per_token / fs.bytes_per_s + per_token[0]

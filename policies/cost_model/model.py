@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -10,17 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backends.contracts import TIERS, Expected, FleetSnapshot, Tier
-from backends.profiles import DEFAULT_PROFILE, Profile, profile
-from policies.cost_model.columns import WIDTH, Col, column
+from backends.profiles import DEFAULT_PROFILE, Profile, load_profile
+from policies.cost_model.columns import KNOTS, SHORT_TOKENS, WIDTH, Col, Curves, at_tokens, column, curves
 from policies.cost_model.estimator import Multipliers
 
 Floats = NDArray[np.float64]
 
 # Terms of a TTFT that are learned apart, and how wrong the prior of each may be.
-FRONT, LINEAR, QUAD, HOST, FS, REMOTE = range(6)
+FRONT, SHORT, LONG, HOST, FS, REMOTE = range(6)
 TTFT_SPREAD: Final = (1.0, 1.5, 1.0, 1.0, 1.0, 1.0)
 STEP_SPREAD: Final = (1.0, 1.0, 1.0)
 QUIET_S: Final = 10.0  # a replica without traffic for so long begins to be given the benefit of the doubt
+_SHORT_KNOT: Final = KNOTS.index(SHORT_TOKENS)
 RELAX_EVERY_S: Final = 1.0
 RELAX_SHARE: Final = 0.05  # per second: half is forgiven after 14 s
 
@@ -30,13 +32,20 @@ class PoolFacts:
     """What the configuration says of a pool's speed."""
 
     profile: Profile
+    gpus: int = 1  # of one replica
+    price_per_gpu_hour: float = 1.0  # in any unit of money
     obeys_load_tiers: bool = False  # the engine can be told which tiers to load
+
+    def column(self) -> Floats:
+        """The figures that learning starts from."""
+        price = self.gpus * self.price_per_gpu_hour / 3600.0
+        return column(self.profile, price_per_s=price, obeys=self.obeys_load_tiers)
 
 
 class CostModel:
     """Figures of all replicas in columns, aligned with the rows of the newest snapshot.
 
-    Single writer; `columns` may be read at any time. New replicas start from what their pool has learned.
+    Single writer; `columns` and `curves` may be read at any time. New replicas start from what their pool has learned.
     """
 
     __slots__ = (
@@ -46,19 +55,23 @@ class CostModel:
         "_last_s",
         "_pools",
         "_prior",
+        "_prior_curves",
         "_relaxed_s",
         "_step",
         "_ttft",
         "columns",
+        "curves",
     )
 
     def __init__(self, facts: Mapping[str, PoolFacts] | None = None) -> None:
         self._facts = dict(facts or {})
-        self._fallback = PoolFacts(profile(DEFAULT_PROFILE))
+        self._fallback = PoolFacts(load_profile(DEFAULT_PROFILE, "vllm"))
         self._ids: dict[str, int] = {}
         self._pools: tuple[str, ...] = ()
         self._prior: Floats = np.zeros((WIDTH, 0))
+        self._prior_curves = Curves.empty(0)
         self.columns: Floats = self._prior
+        self.curves = self._prior_curves
         self._ttft = Multipliers(0, TTFT_SPREAD)
         self._step = Multipliers(0, STEP_SPREAD)
         self._last_s: Floats = np.zeros(0)
@@ -81,15 +94,18 @@ class CostModel:
         step.take(self._step, old_rows, self._start(self._step, snapshot))
         prior = np.zeros((WIDTH, len(replicas)))
         last = np.full(len(replicas), now_s)
+        drawn = Curves.empty(len(replicas))
+        pools = {replica.pool: self.facts(replica.pool) for replica in replicas}
+        figures = {pool: (facts.column(), *curves(facts.profile)) for pool, facts in pools.items()}
         for row, replica in enumerate(replicas):
-            facts = self.facts(replica.pool)
-            prior[:, row] = column(facts.profile, obeys=facts.obeys_load_tiers)
+            prior[:, row], drawn.front[:, row], drawn.prefill[:, row] = figures[replica.pool]
             if old_rows[row] >= 0:
                 prior[Col.PER_STEP, row] = self._prior[Col.PER_STEP, old_rows[row]]
                 last[row] = self._last_s[old_rows[row]]
         self._ttft, self._step, self._prior, self._last_s, self._ids = ttft, step, prior, last, ids
         self._pools = tuple(replica.pool for replica in replicas)
-        self.columns = np.empty_like(prior)
+        self._prior_curves = drawn
+        self.columns, self.curves = np.empty_like(prior), Curves.empty(len(replicas))
         self._publish(slice(None))
 
     def tick(self, now_s: float) -> None:
@@ -117,7 +133,7 @@ class CostModel:
         by_tier = expected.by_tier if cached_tokens is None else _capped(expected.by_tier, cached_tokens)
         terms = self._ttft_terms(row, expected, by_tier)
         waits = min(expected.wait_ms, 0.9 * ttft_ms)
-        queued = self._prior[Col.LINEAR, row] * expected.queue_tokens
+        queued = self._prior[Col.PER_TOKEN, row] * expected.queue_tokens
         doubt = 2.0 * (queued + waits) / max(1e-6, float(terms.sum()) + waits)
         self._ttft.observe(row, terms, ttft_ms - waits, doubt=doubt)
         self._last_s[row] = now_s
@@ -165,7 +181,7 @@ class CostModel:
     def multipliers(self, replica_id: str) -> Mapping[str, float]:
         """Learned factor on the prior of each term of one replica. Raises KeyError for an unknown one."""
         row = self._ids[replica_id]
-        names = ("front", "prefill", "prefill_quadratic", "host", "fs", "remote")
+        names = ("front", "prefill_short", "prefill_long", "host", "fs", "remote")
         steps = ("step", "step_stream", "step_token")
         learned = (*self._ttft.weights[row], *self._step.weights[row])
         return {name: float(value) for name, value in zip((*names, *steps), learned, strict=True)}
@@ -173,15 +189,19 @@ class CostModel:
     # --- inside ---
 
     def _ttft_terms(self, row: int, expected: Expected, by_tier: tuple[int, ...]) -> Floats:
-        prior = self._prior[:, row]
-        prompt, cached = expected.prompt_tokens, sum(by_tier)
-        fresh = max(0, prompt - cached)
-        small = min(float(fresh), float(prior[Col.KNEE]))
-        own = small * prior[Col.SMALL] + (fresh - small) * prior[Col.LINEAR]
+        prompt, cached = float(expected.prompt_tokens), float(sum(by_tier))
+        drawn = self._prior_curves
         terms = np.zeros(len(TTFT_SPREAD))
-        terms[FRONT] = prior[Col.FIXED] + prior[Col.FRONT] * min(float(prompt), float(prior[Col.FRONT_CAP]))
-        terms[LINEAR] = own + (prior[Col.PREFILL_FIXED] if fresh else 0.0) + expected.queue_tokens * prior[Col.LINEAR]
-        terms[QUAD] = prior[Col.QUAD] * (float(prompt) ** 2 - float(prompt - fresh) ** 2)
+        terms[FRONT] = at_tokens(drawn.front[:, row], prompt)
+        terms[SHORT] = expected.queue_tokens * self._prior[Col.PER_TOKEN, row]
+        if cached < prompt:
+            short = at_tokens(drawn.prefill[:, row], min(prompt, SHORT_TOKENS))
+            short -= at_tokens(drawn.prefill[:, row], min(cached, SHORT_TOKENS))
+            whole = at_tokens(drawn.prefill[:, row], prompt) - at_tokens(drawn.prefill[:, row], cached)
+            terms[LONG] = whole - short
+            steps = math.ceil((prompt - cached) / self._prior[Col.CHUNK, row]) - 1
+            short += self._prior[Col.PREFILL_FIXED, row] + steps * self._prior[Col.CHUNK_STEP, row]
+            terms[SHORT] += short
         for place, tokens in enumerate(by_tier[1:]):
             if tokens > 0:
                 terms[HOST + place] = self._restore_ms(row, place, tokens)
@@ -189,27 +209,25 @@ class CostModel:
 
     def _restore_ms(self, row: int, place: int, tokens: float) -> float:
         prior = self._prior[:, row]
-        fixed = prior[Col.RESTORE_FIXED + place] * min(1.0, tokens * prior[Col.RESTORE_RAMP + place])
-        moving = tokens * prior[Col.RESTORE_TOKEN + place]
-        return float(max(fixed, moving) if prior[Col.OVERLAPS] else fixed + moving)
+        moving = prior[Col.RESTORE_FIXED + place] + tokens * prior[Col.RESTORE_TOKEN + place]
+        return float(max(prior[Col.RESTORE_LEAST + place], moving))
 
     def _publish(self, row: int | slice) -> None:
         """Prior times multiplier for one row or all."""
         out, ttft, step = self.columns, self._ttft.weights, self._step.weights
         out[:, row] = self._prior[:, row]
-        for names, weight in (
-            ((Col.FIXED, Col.FRONT), ttft[row, FRONT]),
-            ((Col.PREFILL_FIXED, Col.SMALL, Col.LINEAR), ttft[row, LINEAR]),
-            ((Col.QUAD,), ttft[row, QUAD]),
-            ((Col.STEP,), step[row, 0]),
-            ((Col.STEP_STREAM,), step[row, 1]),
-            ((Col.STEP_TOKEN,), step[row, 2]),
-        ):
-            for name in names:
-                out[name, row] *= weight
+        out[Col.PER_TOKEN, row] *= ttft[row, SHORT]
+        out[Col.PREFILL_FIXED, row] *= ttft[row, SHORT]
+        out[Col.CHUNK_STEP, row] *= ttft[row, SHORT]
+        for place, name in enumerate((Col.STEP, Col.STEP_STREAM, Col.STEP_TOKEN)):
+            out[name, row] *= step[row, place]
         for place in range(3):
-            out[Col.RESTORE_FIXED + place, row] *= ttft[row, HOST + place]
-            out[Col.RESTORE_TOKEN + place, row] *= ttft[row, HOST + place]
+            for name in (Col.RESTORE_LEAST, Col.RESTORE_FIXED, Col.RESTORE_TOKEN):
+                out[name + place, row] *= ttft[row, HOST + place]
+        drawn, curve = self._prior_curves, self.curves
+        curve.front[:, row] = drawn.front[:, row] * ttft[row, FRONT]
+        short = np.minimum(drawn.prefill[:, row], drawn.prefill[_SHORT_KNOT, row])
+        curve.prefill[:, row] = short * ttft[row, SHORT] + (drawn.prefill[:, row] - short) * ttft[row, LONG]
 
     def _start(self, learned: Multipliers, snapshot: FleetSnapshot) -> Floats:
         usual = self._usual(learned)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backends.located import Located
-from policies.cost_model.columns import Col
+from policies.cost_model.columns import GRID, KNOTS, Col, at_tokens
 from policies.routing.registry import Case
 from policies.routing.view import At, Floats
 
@@ -38,7 +38,8 @@ TERMS: Final = (
 )
 FRONT, QUEUE, TIER_QUEUE, RESTORE, _, _, PREFILL, DECODE, INTERFERENCE, PRICE, AFFINITY, PREFERENCE = range(len(TERMS))
 TTFT: Final = slice(FRONT, PREFILL + 1)
-HOST, FS, REMOTE = range(3)
+HOST: Final = 0  # place among the lower tiers
+WIDTHS: Final = np.diff(GRID)
 
 
 @dataclass(slots=True)
@@ -73,17 +74,20 @@ def cost_sheet(case: Case, crowding: float) -> Sheet:
     prompt = float(request.prompt_tokens)
     terms = np.zeros((len(TERMS), len(case.slate)))
     sheet = Sheet(terms, figures, _reach(case.located, at, prompt, len(case.slate)))
-    terms[FRONT] = figures[Col.FIXED] + figures[Col.FRONT] * np.minimum(prompt, figures[Col.FRONT_CAP])
+    terms[FRONT] = at_tokens(case.cost_model.curves.front[:, at], prompt)
     own = figures[Col.STEP_STREAM] + prompt * figures[Col.STEP_TOKEN]
     step = figures[Col.STEP] + streams * figures[Col.STEP_STREAM] + context * figures[Col.STEP_TOKEN]
-    queue = case.backlog.prefill_ms(at, waiting * figures[Col.LINEAR], case.now_s)
+    queue = case.backlog.prefill_ms(at, waiting * figures[Col.PER_TOKEN], case.now_s)
     terms[QUEUE] = queue + (0.5 * step) * (streams > 0)
     prefill = _plan(case, sheet, prompt, streams * crowding)
     steps = request.output_tokens / figures[Col.PER_STEP]
-    terms[DECODE] = steps * (step + own)
+    terms[DECODE] = decode = steps * (step + own)
+    full = streams - figures[Col.SLOTS] + 1.0
+    if (full > 0).any():  # one stream of a full batch ends every decode / SLOTS
+        terms[QUEUE] += np.maximum(full, 0.0) * decode / figures[Col.SLOTS]
     lost = prefill + steps * own
     if sheet.cut is not None:
-        lost = lost + figures[Col.STALL] * (terms[RESTORE] > 0)
+        lost += np.maximum(terms[RESTORE] - figures[Col.FREE], 0.0)
     terms[INTERFERENCE] = streams * lost
     return sheet
 
@@ -95,16 +99,16 @@ def _plan(case: Case, sheet: Sheet, prompt: float, crowd: Floats) -> Floats:
     """
     reach, figures, terms = sheet.reach, sheet.figures, sheet.terms
     if not (reach[-1] > reach[0]).any():
-        terms[PREFILL] = prefill = _prefill(figures, prompt, reach[0])
+        terms[PREFILL] = prefill = _prefill(case, figures, prompt, reach[0])
         return prefill
-    prefills = _prefill(figures, prompt, reach)
+    prefills = _prefill(case, figures, prompt, reach)
     held = reach[1:] - reach[:-1]
     parts = _restore(figures, held)
     waits = case.backlog.tier_ms(case.slate.at, case.now_s)
     load = parts if waits is None else parts + waits * (held > 0)
     load = load.cumsum(axis=0)
     cost = prefills * (1.0 + crowd)
-    cost[1:] += load + (crowd * figures[Col.STALL]) * (load > 0)
+    cost[1:] += load + crowd * np.maximum(parts[HOST] - figures[Col.FREE], 0.0)
     sheet.cut = cut = np.where(figures[Col.OBEYS] > 0, cost.argmin(axis=0), len(reach) - 1)
     read = cut > _BELOW
     np.multiply(parts, read, out=terms[RESTORE : RESTORE + 3])
@@ -127,20 +131,25 @@ def _reach(located: Located | None, at: At, prompt: float, count: int) -> Floats
     return reach
 
 
-def _prefill(figures: Floats, prompt: float, cached: Floats) -> Floats:
-    """Compute time of the uncached rest, ms. (n^2 - p^2 is (n - p)(2n - (n - p)).)"""
-    fresh = prompt - cached
-    out: Floats = fresh * (figures[Col.LINEAR] + figures[Col.QUAD] * (2.0 * prompt - fresh))
-    out += np.minimum(fresh, figures[Col.KNEE]) * (figures[Col.SMALL] - figures[Col.LINEAR])
-    out += figures[Col.PREFILL_FIXED] * (fresh > 0)
+def _prefill(case: Case, figures: Floats, prompt: float, cached: Floats) -> Floats:
+    """Compute time of the uncached rest, ms; same shape as `cached`."""
+    curve = case.cost_model.curves.prefill[:, case.slate.at]
+    steps = np.ceil((prompt - cached) / figures[Col.CHUNK])
+    out: Floats = (steps - 1.0) * figures[Col.CHUNK_STEP]
+    out += at_tokens(curve, prompt) + figures[Col.PREFILL_FIXED]
+    if cached.any():
+        places = case.slate.places
+        knot = np.minimum(GRID.searchsorted(cached, side="right"), len(KNOTS) - 1) - 1
+        below = curve[knot, places]
+        share = (cached - GRID[knot]) / WIDTHS[knot]
+        out -= below + share * (curve[knot + 1, places] - below)
+        out *= steps > 0
     return out
 
 
 def _restore(figures: Floats, held: Floats) -> Floats:
     """Time to restore what each lower tier holds, (3, n), each alone on its link."""
-    ramp = np.minimum(1.0, held * figures[Col.RESTORE_RAMP : Col.RESTORE_RAMP + 3])
-    fixed = ramp * figures[Col.RESTORE_FIXED : Col.RESTORE_FIXED + 3]
     moving = held * figures[Col.RESTORE_TOKEN : Col.RESTORE_TOKEN + 3]
-    both: Floats = fixed + moving
-    overlaps = figures[Col.OVERLAPS] > 0
-    return np.where(overlaps, np.maximum(fixed, moving), both) if overlaps.any() else both
+    moving += figures[Col.RESTORE_FIXED : Col.RESTORE_FIXED + 3]
+    out: Floats = np.maximum(moving, figures[Col.RESTORE_LEAST : Col.RESTORE_LEAST + 3]) * (held > 0)
+    return out

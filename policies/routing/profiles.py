@@ -73,7 +73,7 @@ class CostPolicy:
             rows=rows,
             expected=_expected(case, sheet, first),
             charge=_charge(sheet, first),
-            prefill_tokens=round(float(sheet.terms[PREFILL, first] / sheet.figures[Col.LINEAR, first])),
+            prefill_tokens=round(float(sheet.terms[PREFILL, first] / sheet.figures[Col.PER_TOKEN, first])),
             load_tiers=TIERS[: int(sheet.cut[first]) + 1] if sheet.cut is not None and sheet.left_out(first) else None,
             terms=partial(_named, sheet.terms[:, order], self._weights, rows),
         )
@@ -114,7 +114,7 @@ def _expected(case: Case, sheet: Sheet, place: int) -> Expected:
     return Expected(
         prompt_tokens=case.request.prompt_tokens,
         by_tier=sheet.cached(place),
-        queue_tokens=column[QUEUE] / float(sheet.figures[Col.LINEAR, place]),
+        queue_tokens=column[QUEUE] / float(sheet.figures[Col.PER_TOKEN, place]),
         wait_ms=column[TIER_QUEUE],
         ttft_ms=sum(column),
     )

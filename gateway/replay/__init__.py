@@ -1,0 +1,1 @@
+"""What-if: recorded traffic through other routing policies, in virtual time."""
