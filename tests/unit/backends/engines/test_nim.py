@@ -17,3 +17,10 @@ def test_load_is_read_from_prometheus_text():
     body = b'sglang:num_running_reqs{tp_rank="0"} 5.0\nsglang:token_usage{tp_rank="0"} 0.5\n'
     load = Nim().parse_load(body, 1.0)
     assert (load.running, load.kv_used) == (5, 0.5)
+
+
+def test_precision_from_the_chosen_profile():
+    body = b'{"profile_name": "sglang-gb200-nvfp4-tp4-pp1-throughput"}'
+    assert Nim().facts("/v1/metadata", {}, body) == {"precision": "nvfp4"}
+    assert Nim().facts("/v1/metadata", {}, b'{"profile_name": "custom"}') == {}
+    assert Nim().facts("/v1/metadata", {}, b"[]") == {}

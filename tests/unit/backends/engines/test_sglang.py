@@ -106,3 +106,48 @@ def test_failures_that_come_with_status_200(frame, want):
 )
 def test_ordinary_frames_are_no_failures(frame):
     assert Sglang().frame_failure(frame) is None
+
+
+def test_facts_from_server_info():
+    flags = {
+        "page_size": 64,
+        "version": "0.5.23",
+        "frontend": "python",
+        "quantization": "modelopt_fp4",
+        "kv_cache_dtype": "fp8_e4m3",
+        "enable_hierarchical_cache": True,
+        "hicache_mem_layout": "page_first",
+        "speculative_algorithm": "NEXTN",
+        "speculative_num_draft_tokens": 4,
+        "enable_priority_scheduling": True,
+        "tool_call_parser": None,
+    }
+    assert Sglang().facts("/server_info", {}, json.dumps(flags).encode()) == {
+        "block_size": 64,
+        "version": "0.5.23",
+        "frontend": "python",
+        "precision": "nvfp4",
+        "kv_dtype": "fp8",
+        "kv_layout": "page_first",
+        "spec_method": "nextn",
+        "spec_tokens": 4,
+        "priority": True,
+        "tool_parser": "",
+    }
+
+
+def test_facts_from_model_info():
+    body = b'{"weight_version": "2026-11", "tool_call_parser": "glm47"}'
+    assert Sglang().facts("/model_info", {}, body) == {"revision": "2026-11", "tool_parser": "glm47"}
+    assert Sglang().facts("/model_info", {}, b'{"weight_version": "default"}') == {}
+
+
+@pytest.mark.parametrize("path", ["/server_info", "/model_info", "/version"])
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b"\xff"])
+def test_unreadable_facts_are_left_out(path, body):
+    assert Sglang().facts(path, {}, body) == {}
+
+
+def test_constraints():
+    assert Sglang().constrained("regex", "a|b") == {"regex": "a|b"}
+    assert Sglang().constrained("grammar", "root ::= 'a'") == {"ebnf": "root ::= 'a'"}

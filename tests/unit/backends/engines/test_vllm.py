@@ -66,3 +66,47 @@ def test_failed_response_event():
     failure = Vllm().frame_failure(frame)
     assert failure is not None
     assert (failure.fault, failure.status, failure.code) == (Fault.ENGINE, 500, "server_error")
+
+
+def test_facts_from_a_real_metrics_page():
+    assert Vllm().facts("/metrics", {}, METRICS) == {"block_size": 32, "hash_algorithm": "sha256_cbor"}
+
+
+def test_facts_from_a_real_server_info():
+    body = gzip.decompress((Path(__file__).parents[3] / "data/captures/vllm/server_info.json.gz").read_bytes())
+    assert Vllm().facts("/server_info?config_format=json", {}, body) == {
+        "precision": "bf16",
+        "logprobs": 20,
+        "priority": False,
+        "spec_method": "",
+        "spec_tokens": 0,
+    }
+
+
+def test_facts_of_a_draft_model_and_quantised_weights():
+    body = b"""{"vllm_config": {"model_config": {"quantization": "fp8", "revision": "abc"},
+        "scheduler_config": {"policy": "priority"},
+        "speculative_config": {"method": "mtp", "num_speculative_tokens": 5}}}"""
+    assert Vllm().facts("/server_info?config_format=json", {}, body) == {
+        "precision": "fp8",
+        "revision": "abc",
+        "priority": True,
+        "spec_method": "mtp",
+        "spec_tokens": 5,
+    }
+
+
+def test_a_quantisation_that_names_no_format_is_not_guessed():
+    body = b'{"vllm_config": {"model_config": {"quantization": "compressed-tensors", "dtype": "torch.bfloat16"}}}'
+    assert "precision" not in Vllm().facts("/server_info?config_format=json", {}, body)
+
+
+@pytest.mark.parametrize(
+    ("headers", "frontend"), [({"server": "uvicorn"}, "python"), ({}, "rust"), ({"server": "x"}, "rust")]
+)
+def test_the_frontend_is_who_answers(headers, frontend):
+    assert Vllm().facts("/version", headers, b"{}") == {"frontend": frontend}
+
+
+def test_constraints():
+    assert Vllm().constrained("regex", "a|b") == {"structured_outputs": {"regex": "a|b"}}

@@ -151,7 +151,7 @@ async def test_probed_values_carry_time_and_evidence():
     fact = contract.facts["max_context"]
     assert (fact.source, fact.at_s) == (Source.PROBED, 1_800_000_000.0)
     assert fact.evidence == "GET /v1/models: max_model_len 1048576"
-    assert "stop 'twelve' in the reasoning" in contract.facts["stop_scope"].evidence
+    assert "stop 'seven' in the reasoning" in contract.facts["stop_scope"].evidence
 
 
 async def test_a_wrong_declaration_is_an_incident_and_the_probe_wins():
