@@ -34,6 +34,7 @@ class Ask:
     prompt: Sequence[int]
     last_text: str = ""  # the last user message
     effort: str = ""  # "" when the model does not reason
+    thinking_budget: int | None = None  # reasoning tokens, then the model must answer
     tools: Sequence[Mapping[str, Any]] = ()
     tool_choice: str = "none"  # none | auto | required | the name of a function
     grammar: Any = None  # JSON schema that the answer must fit
@@ -67,7 +68,8 @@ class Planner:
         mark = zlib.crc32(repr((self._seed, variant, len(ask.prompt), ask.prompt[-64:])).encode())
         tokens: list[Token] = []
         if ask.effort:
-            tokens += self._tokens(self._words(mark ^ 0x5EED, REASONING_WORDS[ask.effort]), "reasoning")
+            thought = self._tokens(self._words(mark ^ 0x5EED, REASONING_WORDS[ask.effort]), "reasoning")
+            tokens += thought[: ask.thinking_budget]
             tokens.append(Token(END_THINK, "", "reasoning"))
         calls = self._calls(ask)
         for index, (_, arguments) in enumerate(calls):

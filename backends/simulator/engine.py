@@ -17,8 +17,8 @@ from bisect import insort
 from dataclasses import dataclass
 from operator import attrgetter
 
+from backends.profiles import Profile
 from backends.simulator.kvcache import FsStore
-from backends.simulator.profiles import Profile
 from backends.simulator.requests import Cached, FinishReason, KvEvent, Progress, QueueFullError, SimRequest
 from backends.simulator.tiers import KvTiers
 from backends.simulator.timing import DecodeRun, Hold, PrefillStep, Run, prefill_cost

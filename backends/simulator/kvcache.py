@@ -10,7 +10,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from backends.simulator.profiles import FsTier
+from backends.profiles import FsTier
 
 Block = Any  # hashable: an int in traces, a digest on the wire
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from backends.simulator.profiles import EngineName
+from backends.profiles import EngineName
 
 
 @dataclass(frozen=True, slots=True)

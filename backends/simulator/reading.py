@@ -78,6 +78,7 @@ class Reader:
             prompt=prompt,
             last_text=_last_user_text(body) if kind == "chat" else "",
             effort=effort,
+            thinking_budget=number(body.get("thinking_token_budget")),
             tools=[tool for tool in body.get("tools") or () if isinstance(tool, dict)],
             tool_choice=_tool_choice(body) if kind == "chat" else "none",
             grammar=_grammar(body),

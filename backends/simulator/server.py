@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 import signal
 import time
@@ -12,6 +13,7 @@ from dataclasses import replace
 
 from aiohttp import web
 
+from backends.profiles import EngineName, FsTier, HostTier, Profile, load_profile
 from backends.simulator.driver import Driver
 from backends.simulator.endpoints import Endpoints
 from backends.simulator.engine import Engine
@@ -23,13 +25,15 @@ from backends.simulator.kv_files import FileStore, SglangLayout, VllmLayout
 from backends.simulator.kvcache import FsStore
 from backends.simulator.metrics import Counters
 from backends.simulator.options import SimOptions
-from backends.simulator.profiles import EngineName, Profile, load_profile
 from backends.simulator.sglang.wire import NimWire, SglangWire
 from backends.simulator.vllm.wire import VllmWire
 from backends.simulator.wire import Flavour, Served
 
 _FLAVOURS: Mapping[EngineName, Callable[[], Flavour]] = {"vllm": VllmWire, "sglang": SglangWire, "nim": NimWire}
 _CHAINS: Mapping[EngineName, ChainOf] = {"vllm": vllm_chain, "sglang": sglang_chain, "nim": sglang_chain}
+# Tiers that cost nothing, for a profile without any when files are asked for.
+_FREE_HOST = HostTier(0.0, 0.0, math.inf, 0.0, 1_000_000, 0.0)
+_FREE_FS = FsTier(0.0, math.inf, 0.0, 1 << 40, math.inf, 0.0)
 
 
 class Simulator:
@@ -141,7 +145,9 @@ async def _serve(options: SimOptions) -> None:
 
 def _profile(options: SimOptions) -> Profile:
     profile = load_profile(options.profile, options.engine)
-    if not options.tiers and options.fs_root is None:
+    if options.fs_root is not None and profile.fs is None:
+        profile = replace(profile, host=profile.host or _FREE_HOST, fs=_FREE_FS)
+    if not options.tiers:
         profile = profile.without_tiers()
     if options.block_tokens is not None:
         profile = replace(profile, block_tokens=options.block_tokens)
@@ -149,10 +155,8 @@ def _profile(options: SimOptions) -> Profile:
 
 
 def _files(options: SimOptions, profile: Profile) -> FsStore | None:
-    if options.fs_root is None:
+    if options.fs_root is None or profile.fs is None:
         return None
-    if profile.fs is None:
-        raise ValueError(f"profile {profile.name!r} has no fs tier to keep in files")
     layout = (
         VllmLayout(options.fs_root, options.model, profile.block_tokens)
         if options.engine == "vllm"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from backends.contracts import Tier
+from backends.profiles import Profile
 from backends.simulator.kvcache import Block, BlockPool, FsStore, LruStore
-from backends.simulator.profiles import Profile
 from backends.simulator.requests import Cached, Cleared, KvEvent, Removed, SimRequest, Stored
 from backends.simulator.timing import Run
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from backends.simulator.profiles import Profile
+from backends.profiles import Profile
 from backends.simulator.requests import Cached, SimRequest
 
 _EPSILON = 1e-9

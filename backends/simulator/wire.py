@@ -8,12 +8,12 @@ from typing import Any, Protocol
 
 import msgspec
 
+from backends.profiles import Profile
 from backends.simulator.answers import Token
 from backends.simulator.calls import Call, Choice, Kind, Usage
 from backends.simulator.engine import EngineState, Scheduling
 from backends.simulator.metrics import Counters
 from backends.simulator.options import SimOptions
-from backends.simulator.profiles import Profile
 
 encode = msgspec.json.encode
 DONE = b"[DONE]"

@@ -31,9 +31,9 @@ def sim(
     tick_ms: Annotated[float, typer.Option(min=0.0, help="Tokens within one tick are sent together.")] = 1.0,
 ) -> None:
     """Run a simulated engine on loopback until SIGTERM or Ctrl-C."""
+    from backends.profiles import load_profile
     from backends.simulator.faults import parse_faults
     from backends.simulator.options import SimOptions
-    from backends.simulator.profiles import load_profile
     from backends.simulator.server import run
 
     try:

@@ -8,8 +8,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from backends.profiles import Profile
 from backends.simulator.engine import Engine, Scheduling
-from backends.simulator.profiles import Profile
 from backends.simulator.requests import Progress, SimRequest
 
 QUIET_S = 1000.0  # long after every write is through

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from backends.profiles import EngineName, load_profile
 from backends.simulator.engine import SGLANG, VLLM
-from backends.simulator.profiles import EngineName, load_profile
 from tests.unit.backends.simulator.measure import Interference, Rig
 
 GOLDEN: dict[str, Any] = json.loads(Path(__file__).with_name("h200-calibration.json").read_text("utf-8"))
