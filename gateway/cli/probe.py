@@ -87,9 +87,7 @@ def _plain(report: ProbeReport) -> dict[str, Any]:
             {"term": entry.term, "declared": _json(entry.declared), "probed": _json(entry.probed)}
             for entry in report.incidents
         ],
-        "checks": [
-            {"name": check.name, "passed": check.passed, "evidence": check.evidence} for check in report.checks
-        ],
+        "checks": [{"name": check.name, "passed": check.passed, "evidence": check.evidence} for check in report.checks],
         "requests": report.requests,
         "tokens": report.tokens,
     }
