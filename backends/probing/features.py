@@ -31,6 +31,7 @@ _SCHEMA: Final[dict[str, Any]] = {
 }
 _ANSWER: Final = 64  # tokens that any of these answers needs
 _THOUGHT: Final = 512  # more, for a pool that cannot be kept from reasoning first
+_NO_THINKING: Final = {"enable_thinking": False, "thinking": False}
 _TOP: Final = 20  # the most that OpenAI's dialect allows
 _RED_PIXEL: Final = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC"
 _PIXEL: Final = f"data:image/png;base64,{_RED_PIXEL}"
@@ -65,15 +66,18 @@ async def probe_formats(session: Session) -> None:
 
 async def probe_logprobs(session: Session) -> None:
     """Twenty alternatives of one token; an engine with a lower limit names it."""
-    answer = await session.chat(1, logprobs=True, top_logprobs=_TOP)
-    content = objects(inner(answer.choice.get("logprobs")).get("content")) if answer.status == 200 else None
-    if answer.status == 200:
-        session.learn("logprobs", _TOP if content else 0, f"{len(content or ())} tokens with log probabilities")
-    elif answer.refused:
+    off: dict[str, Any] = {"chat_template_kwargs": _NO_THINKING} if session.value("reasoning_off") else {}
+    answer = await session.chat(1, logprobs=True, top_logprobs=_TOP, **off)
+    content = objects(inner(answer.choice.get("logprobs")).get("content"))
+    if answer.refused:
         limit = [int(word) for word in answer.error.replace(".", " ").split() if word.isdecimal() and int(word) < _TOP]
         session.learn("logprobs", limit[-1] if limit else 0, answer.error)
-    evidence = session.found["logprobs"].evidence if "logprobs" in session.found else f"{answer.status} {answer.error}"
-    session.check("logprobs", None if not answer.refused and answer.status != 200 else bool(content), evidence)
+    elif content or answer.content:
+        session.learn("logprobs", _TOP if content else 0, f"{len(content)} tokens with log probabilities")
+    else:  # an engine error, or a token of reasoning, which need not have any
+        session.check("logprobs", None, answer.error or "no token of the answer came")
+        return
+    session.check("logprobs", session.value("logprobs") > 0, session.found["logprobs"].evidence)
 
 
 async def probe_image(session: Session) -> None:
@@ -114,8 +118,7 @@ async def _answer(session: Session, **fields: Any) -> ChatAnswer:
     if session.value("reasoning") is not True:
         return await session.chat(_ANSWER, **fields)
     if session.value("reasoning_off"):
-        kwargs = {"enable_thinking": False, "thinking": False}
-        return await session.chat(_ANSWER, chat_template_kwargs=kwargs, **fields)
+        return await session.chat(_ANSWER, chat_template_kwargs=_NO_THINKING, **fields)
     efforts = session.value("efforts")
     weakest = {"reasoning_effort": efforts[0]} if efforts else {}
     return await session.chat(_THOUGHT, **weakest, **fields)
