@@ -35,6 +35,7 @@ MIXED = ",".join(f"{n}={AFTER[n]}:{SHARE}" if n in AFTER else f"{n}:{SHARE}" for
 REPLICAS = ("", MIXED, MIXED, "hang_health", "refuse")  # of each pool: one is well, one is mute, one is not there
 SPEED = ("--profile", "h200", "--time-scale", "20")
 REST_S = 15.0
+LINE = 300  # of a complaint
 # What a log must not hold: exceptions that nobody meant, tasks and sockets that nobody owns.
 FOREIGN = re.compile(r"Traceback|never retrieved|was destroyed but|Unclosed|handler failed|background task failed")
 
@@ -112,7 +113,7 @@ def _held(target: Gateway) -> list[str]:
 
 def foreign_lines(log: Path) -> list[str]:
     """Lines of a log that tell of something nobody meant to happen."""
-    return [line[:300] for line in log.read_text(errors="replace").splitlines() if FOREIGN.search(line)]
+    return [line for line in log.read_text(errors="replace").splitlines() if FOREIGN.search(line)]
 
 
 def run(folder: Path, exchanges: int, concurrency: int, seed: int) -> tuple[Tally, list[str]]:
@@ -135,12 +136,14 @@ def main() -> int:
     parser.add_argument("--exchanges", type=int, default=10_000)
     parser.add_argument("--concurrency", type=int, default=128)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--logs", type=Path, metavar="DIR", help="keep the logs there")
     options = parser.parse_args()
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="headrace-chaos-") as folder:
-        tally, complaints = run(Path(folder), options.exchanges, options.concurrency, options.seed)
+        logs = options.logs or Path(folder)
+        tally, complaints = run(logs, options.exchanges, options.concurrency, options.seed)
     for complaint in complaints[:20]:
-        print(f"  {complaint}")
+        print(f"  {complaint[:LINE]}")
     outcomes = ", ".join(f"{count} {outcome.value}" for outcome, count in tally.outcomes.most_common())
     statuses = ", ".join(f"{count} x {status}" for status, count in sorted(tally.statuses.items()))
     word = "FAIL" if complaints else "PASS"

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gateway.cli.children import free_ports
-from tests.stress.chaos import at_rest, foreign_lines
+from tests.stress.chaos import LINE, at_rest, foreign_lines
 from tests.stress.clients import BrokenAnswerError, check_message
 from tests.stress.malformed import Case, cases, http, sane
 from tests.support.gateway import COMMAND, KEY, Gateway, gateway
@@ -138,12 +138,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=3_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--logs", type=Path, metavar="DIR", help="keep the logs there")
     options = parser.parse_args()
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="headrace-fuzz-") as folder:
-        fuzzer = run(Path(folder), options.cases, options.seed)
+        fuzzer = run(options.logs or Path(folder), options.cases, options.seed)
     for complaint in fuzzer.complaints[:20]:
-        print(f"  {complaint}")
+        print(f"  {complaint[:LINE]}")
     answers = ", ".join(f"{count} x {answer}" for answer, count in sorted(fuzzer.answers.items()))
     print(
         f"{'FAIL' if fuzzer.complaints else 'PASS'} fuzz: {options.cases} requests in "
