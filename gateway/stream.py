@@ -105,6 +105,10 @@ class ClientStream:
         """Add a response header; only before the first byte. Line breaks cannot get in."""
         self._extra.append(_line(name, value))
 
+    def attempt_lines(self, lines: bytes) -> None:
+        """`attempt_headers` as they go on the wire."""
+        self._of_attempt = lines
+
     def attempt_headers(self, headers: Mapping[str, str]) -> None:
         """Set the headers that belong to the current attempt, in place of those of the one before."""
         self._of_attempt = b"".join([_line(name.encode(), value) for name, value in headers.items()])
@@ -167,7 +171,7 @@ class ClientStream:
         return b"%x\r\n%b\r\n" % (len(data), data)
 
     def _write(self, data: bytes) -> None:
-        if self._transport is not None and data:
+        if data and self._transport is not None and not self._transport.is_closing():  # uvloop raises on a closed one
             self.sent_bytes += len(data)
             self._transport.write(data)
 
