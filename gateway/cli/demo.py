@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gateway.cli.children import Children
 
 _REAL_MODEL = "smollm2-135m"
+_READY_LIMIT_S = 30.0
 _TEXT = """
 Base URL      {base}/v1
 Models        {model} (also as gpt-* and claude-*) over both pools; {own} for each alone
@@ -102,11 +103,25 @@ def _start(children: Children, engines: Sequence[Engine], folder: Path, port: in
     typer.echo(f"starting the gateway on http://127.0.0.1:{data_port}")
     children.start("gateway", _headrace("serve", str(config)), {**os.environ, "HEADRACE_ADMIN_TOKEN": token})
     admin = f"http://127.0.0.1:{admin_port}"
-    children.wait_ready("gateway", f"{admin}/readyz", 30.0)
+    children.wait_ready("gateway", f"{admin}/readyz", _READY_LIMIT_S)
+    _wait_for_pools(children, admin, token)
     base = f"http://127.0.0.1:{data_port}"
     send_samples(base, names(engines))
     shared, *own = names(engines)
     return _TEXT.format(base=base, admin=admin, model=shared, own=" ".join(own), token=token, folder=folder)
+
+
+def _wait_for_pools(children: Children, admin: str, token: str) -> None:
+    """Wait until the gateway has probed every pool: it is ready itself with the first of them."""
+    from gateway.cli.client import AdminClient
+
+    client = AdminClient(admin, {"HEADRACE_ADMIN_TOKEN": token})
+    deadline = time.monotonic() + _READY_LIMIT_S
+    while waiting := [pool["name"] for pool in client.rows("pools") if not pool["ready"]]:
+        children.check()
+        if time.monotonic() > deadline:
+            raise UserError(f"the gateway does not find ready: {', '.join(waiting)}")
+        time.sleep(0.05)
 
 
 def configuration(engines: Sequence[Engine], port: int, admin_port: int) -> str:
