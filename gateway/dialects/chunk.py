@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import msgspec
@@ -13,15 +12,6 @@ from gateway.dialects.base import Usage
 Fields = dict[str, Raw]
 _fields = msgspec.json.Decoder(dict[str, Raw])
 _list = msgspec.json.Decoder(list[dict[str, Raw]])
-
-
-def repaired(data: bytes) -> bytes:
-    """`data` with lone surrogate escapes made readable, so that the strict decoder takes it.
-
-    Raises ValueError when it is no JSON at all.
-    """
-    value = json.loads(data)
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 def decode_fields(data: bytes | Raw) -> Fields | None:

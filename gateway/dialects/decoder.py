@@ -13,6 +13,7 @@ from gateway.dialects.chunk import EngineUsage, canonical_usage
 from gateway.dialects.events import Counted, End, Event, Refusal, Stop, Text, Think
 from gateway.dialects.failures import aborted, foreign, truncated
 from gateway.dialects.sse import Frames, payload
+from gateway.dialects.surrogates import join
 from gateway.dialects.toolcalls import Fragment, ToolCalls
 
 _STOPS: dict[str, Stop] = {
@@ -152,12 +153,12 @@ class EngineDecoder:
         index = choice.index
         thought = delta.reasoning_content or delta.reasoning
         if thought:
-            thought, state.thinking_high = _join(state.thinking_high, thought)
+            thought, state.thinking_high = join(state.thinking_high, thought)
             if thought:
                 events.append(Think(thought, index))
         logprobs = choice.logprobs.content if choice.logprobs is not None else None
         if delta.content:
-            text, state.high = _join(state.high, delta.content)
+            text, state.high = join(state.high, delta.content)
             if text or logprobs:
                 events.append(Text(text, index, _entries_of(delta.content, logprobs) if thought else logprobs))
         if delta.refusal:
@@ -189,16 +190,3 @@ def _entries_of(text: str, entries: list[Any] | None) -> list[Any] | None:
         if spelled.startswith(text):
             return entries[start:]
     return None
-
-
-def _join(high: str, text: str) -> tuple[str, str]:
-    """Put a waiting high surrogate before `text`, and keep back one at its end."""
-    if not high and text.isascii():
-        return text, ""
-    text = high + text
-    high = ""
-    if "\ud800" <= text[-1] <= "\udbff":
-        text, high = text[:-1], text[-1]
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text, high

@@ -22,6 +22,7 @@ from gateway.dialects.events import ToolArgs, ToolOpen
 from gateway.dialects.failures import aborted, foreign, truncated
 from gateway.dialects.ids import Ids
 from gateway.dialects.sse import DONE, Frames, frame, payload
+from gateway.dialects.surrogates import Mender
 from gateway.dialects.toolcalls import Fragment, ToolCalls
 from gateway.errors import GatewayError
 
@@ -88,6 +89,7 @@ class PassThrough:
         self._rename = rename_reasoning and chat
         self._frame_failure = frame_failure
         self._frames = Frames()
+        self._mender = Mender()
         self._choices: dict[int, _Choice] = {}
         self._identity: dict[str, Raw] = {}  # id, created and model of every chunk of this stream
         self._head = self._new_head = self._tail = b""
@@ -132,7 +134,7 @@ class PassThrough:
 
     def _plain(self, data: bytes) -> bool:
         """Whether an event between the known head and tail needs no look inside."""
-        return data.find(b"\\ud", len(self._head)) < 0 and not (self._tools and b'"tool_calls":[' in data)
+        return data.find(b"\\u", len(self._head)) < 0 and not (self._tools and b'"tool_calls":[' in data)
 
     def _renamed(self, data: bytes) -> bytes:
         if self._head is not self._new_head:
@@ -169,7 +171,7 @@ class PassThrough:
         if data == b"[DONE]":
             return self._close() if self.finished else b""
         try:
-            return self._event(data, block)
+            return self._event(self._mender.mend(data), block)
         except (msgspec.MsgspecError, ValueError):  # a level of the chunk that is not of the dialect
             self.failure = self._frame_failure(data) or foreign()
             return b""
