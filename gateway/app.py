@@ -21,6 +21,7 @@ from gateway.admin import Admin
 from gateway.attempt import AttemptKit
 from gateway.config.diff import Change
 from gateway.config.model import Config, Cors
+from gateway.counting import messages_counting
 from gateway.dialects.counting import count_messages, count_responses
 from gateway.dialects.plain import Plain
 from gateway.dialects.registry import Dialect, standard
@@ -175,6 +176,7 @@ class App:
             ("/v1/chat/completions", self.dialects["chat"]),
             ("/v1/completions", self.dialects["completions"]),
             ("/v1/messages", self.dialects["messages"]),
+            ("/v1/messages/count_tokens", messages_counting()),
             ("/v1/messages/count_tokens", count_messages()),
             ("/v1/responses/input_tokens", count_responses()),
         ):
@@ -187,10 +189,7 @@ class App:
         return routes
 
     def _exchange_route(self, dialect: Dialect) -> Route:
-        async def handle(request: web.BaseRequest, _: str) -> web.StreamResponse:
-            return await self.pipeline.exchange(request, dialect)
-
-        return Route({"POST": handle}, dialect.name)
+        return Route({"POST": lambda request, _: self.pipeline.exchange(request, dialect)}, dialect.name)
 
     def _request_id(self) -> str:
         return f"req_{self.telemetry.ids.hex(24)}"

@@ -81,15 +81,17 @@ class Authenticator:
         Raises GatewayError UNAUTHENTICATED. The table is indexed by the digest of what was presented, so the
         time a lookup takes tells nothing about a key; the comparison after it takes the same time always.
         """
-        presented = [key for key in (_bearer(authorization), x_api_key) if key]
-        for key in presented:
+        bearer = _bearer(authorization) if authorization else None
+        for key in (bearer, x_api_key):
+            if not key:
+                continue
             digest = sha256(key.encode("utf-8", "surrogateescape")).digest()
             found = self._by_digest.get(digest)
             if found is not None and hmac.compare_digest(found[0], digest):
                 return found[1]
         if self._open is not None:
             return self._open
-        raise GatewayError(Cause.UNAUTHENTICATED, self._refusal(bool(presented)), headers=_CHALLENGE)
+        raise GatewayError(Cause.UNAUTHENTICATED, self._refusal(bool(bearer or x_api_key)), headers=_CHALLENGE)
 
     def _refusal(self, presented: bool) -> str:
         if not self._by_digest:
@@ -99,8 +101,8 @@ class Authenticator:
         return "No API key was sent. Use `Authorization: Bearer KEY` or `x-api-key: KEY`."
 
 
-def _bearer(authorization: str | None) -> str | None:
-    if authorization is None:
-        return None
+def _bearer(authorization: str) -> str | None:
+    if authorization.startswith("Bearer "):
+        return authorization[7:].strip()
     scheme, _, key = authorization.partition(" ")
     return key.strip() if scheme.lower() == "bearer" else None

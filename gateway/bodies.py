@@ -14,18 +14,23 @@ from gateway.errors import Cause, GatewayError
 _PIECE = 64 * 1024
 
 
+def ready_body(request: web.BaseRequest, limits: Listen) -> bytes | None:
+    """The body when all of it came with the head and it is not compressed, else None. Raises GatewayError (413)."""
+    content = request.content
+    if not content.is_eof() or hdrs.CONTENT_ENCODING in request.headers:
+        return None
+    raw = content.read_nowait()
+    if len(raw) > limits.body_limit_bytes:
+        raise _too_large(limits)
+    return raw
+
+
 async def read_body(request: web.BaseRequest, limits: Listen) -> bytes:
     """The whole body, decompressed. Raises GatewayError (413, 415, 400 or 408)."""
     declared = request.content_length
     if declared is not None and declared > limits.body_limit_bytes:
         raise _too_large(limits)
-    content = request.content
-    if content.is_eof():  # all of it came with the head
-        raw = content.read_nowait()
-        if len(raw) > limits.body_limit_bytes:
-            raise _too_large(limits)
-    else:
-        raw = await _awaited(request, limits)
+    raw = await _awaited(request, limits)
     coding = request.headers.get(hdrs.CONTENT_ENCODING)
     return _decompressed(raw, coding.strip().lower(), limits) if coding else raw
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from http import HTTPMethod
 from typing import Any
 
 import structlog
@@ -171,12 +170,13 @@ class EdgeServer(web.Server):
             for name in _SINGLE:
                 if len(request.headers.getall(name, ())) > 1:
                     raise GatewayError(Cause.BAD_REQUEST, f"the header {name.lower()} is given twice")
-            if request.method == HTTPMethod.OPTIONS:
+            method = request.method
+            if method == hdrs.METH_OPTIONS:
                 return self._preflight(request, found[0] if found else None)
             if found is None:
                 raise GatewayError(Cause.NOT_FOUND, f"no such path: {request.path[:100]}")
             route, variable = found
-            handler = route.methods.get("GET" if request.method == HTTPMethod.HEAD else request.method)
+            handler = route.methods.get(hdrs.METH_GET if method == hdrs.METH_HEAD else method)
             if handler is None:
                 allow = ", ".join(sorted(route.methods))
                 raise GatewayError(

@@ -13,10 +13,10 @@ from backends.contracts import Decision, EngineFailure, Fault, Random, Replica
 from backends.fleet import Fleet, Member
 from gateway.attempt import Attempt, AttemptKit
 from gateway.auth import Identity
-from gateway.bodies import read_body
+from gateway.bodies import read_body, ready_body
 from gateway.config.model import Model
 from gateway.dialects.base import Transcoder
-from gateway.dialects.ids import Ids
+from gateway.dialects.ids import Ids, maker
 from gateway.dialects.model import Request
 from gateway.dialects.registry import DecodeOptions, Dialect, EngineRequest
 from gateway.edge import allowed_origin
@@ -91,6 +91,7 @@ class Pipeline:
         "_cost_model",
         "_fleet",
         "_kit",
+        "_new_id",
         "_retries",
         "_rng",
         "_router",
@@ -122,6 +123,7 @@ class Pipeline:
         self._kit = kit
         self._clock = kit.clock
         self._rng = rng
+        self._new_id = maker(rng)
         self._abort = abort
         self.draining = False
 
@@ -141,7 +143,13 @@ class Pipeline:
         x = self._open(request, dialect, stream or ClientStream(request, close=self.draining))
         x.keeper = keeper
         try:
-            await self._answer(x, request, body)
+            try:
+                await self._serve(x, request, body)
+            except GatewayError as error:
+                self._refuse(x, error)
+            except Exception:
+                log.exception("exchange failed", request_id=x.record.request_id)
+                self._refuse(x, GatewayError(Cause.INTERNAL, "internal error"))
             if keeper is not None:
                 await keeper.keep(x)
         except asyncio.CancelledError:
@@ -151,22 +159,14 @@ class Pipeline:
             self._close(x)
         return x.stream.response()
 
-    async def _answer(self, x: Exchange, request: web.BaseRequest, body: bytes | None) -> None:
-        """Serve, or tell the client why not."""
-        try:
-            await self._serve(x, request, body)
-        except GatewayError as error:
-            self._refuse(x, error)
-        except Exception:
-            log.exception("exchange failed", request_id=x.record.request_id)
-            self._refuse(x, GatewayError(Cause.INTERNAL, "internal error"))
-
     async def _serve(self, x: Exchange, request: web.BaseRequest, body: bytes | None) -> None:
         runtime, record, headers = x.runtime, x.record, request.headers
         x.identity = identity = runtime.auth.identify(headers.get(hdrs.AUTHORIZATION), headers.get("X-Api-Key"))
         record.tenant, record.key_id = identity.name, identity.key_id
         if len(self._telemetry.live) > runtime.config.limits.exchanges:
             raise GatewayError(Cause.OVERLOADED, "too many requests are in flight", retry_after_s=1.0)
+        if body is None:
+            body = ready_body(request, runtime.config.listen)
         if body is None:
             body = await read_body(request, runtime.config.listen)
         record.received_bytes = len(body)
@@ -175,7 +175,7 @@ class Pipeline:
         record.model, record.stream = asked.model, asked.stream
         x.model = model = self._resolve(runtime, identity, asked.model)
         record.resolved = model.name
-        x.ids = Ids.create(x.dialect.name, int(self._clock.time()), record.request_id, self._rng)
+        x.ids = Ids(x.dialect.name, int(record.wall), record.request_id, self._new_id)
         if x.keeper is not None and await x.keeper.recall(x, options):
             return
         self._retries.exchange()
@@ -242,7 +242,7 @@ class Pipeline:
         pool = x.runtime.pools[replica.pool]
         sent = x.dialect.encode_engine_request(x.asked, pool.target)
         record = x.record.attempt(replica, pool.config.engine, self._clock.monotonic())
-        tokens = len(sent.body) // _BYTES_PER_TOKEN
+        tokens = len(sent.body) // _BYTES_PER_TOKEN if sent.generates else 0
         lease = self._fleet.lease(member, tokens, tokens)
         attempt: Attempt | None = None
         rid = x.record.ids.hex(32) if pool.kind.spec.abort_path else ""
@@ -275,6 +275,8 @@ class Pipeline:
             record.ended = self._clock.monotonic()
             if rid and attempt is not None and attempt.aborted:
                 self._abort(member, rid)
+        if not sent.generates:
+            x.record.first_token = 0.0
         self._learn(x, member, record, failure)
         return failure
 
@@ -288,6 +290,9 @@ class Pipeline:
 
     def _announce(self, x: Exchange, replica: Replica, sent: EngineRequest) -> None:
         """Headers that depend on the attempt. A retry replaces those of the attempt before."""
+        if not sent.headers and not sent.adapted and not x.identity.tenant.show_replica:
+            x.stream.attempt_lines(x.runtime.pools[replica.pool].announcement)
+            return
         headers = {"x-gateway-pool": replica.pool, **sent.headers}
         if sent.adapted:
             headers["x-gateway-adapted"] = ", ".join(sent.adapted)

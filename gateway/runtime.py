@@ -25,6 +25,7 @@ class PoolRuntime:
     target: Target
     authorization: bytes  # header line towards the engine, or b""
     heartbeat_s: float  # of silence towards clients that stream
+    announcement: bytes  # header line that tells clients the pool
 
 
 class Runtime:
@@ -87,7 +88,8 @@ def _pool(config: Config, pool: Pool, kinds: Registry) -> PoolRuntime:
     )
     key = pool.api_key.get_secret_value() if pool.api_key else ""
     authorization = f"authorization: Bearer {key}\r\n".encode() if key else b""
-    return PoolRuntime(pool, kind, target, authorization, config.listen.heartbeat_after_s)
+    announcement = f"x-gateway-pool: {pool.name}\r\n".encode()
+    return PoolRuntime(pool, kind, target, authorization, config.listen.heartbeat_after_s, announcement)
 
 
 def _spec(pool: Pool) -> PoolSpec:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from backends.contracts import DialectName, Random
 
@@ -24,22 +23,31 @@ def maker(random: Random) -> Callable[[str, int], str]:
     return new
 
 
-@dataclass(slots=True)
 class Ids:
     """What every attempt of one exchange must agree on. Made once per exchange by `Ids.create`."""
 
-    answer: str  # id of the completion, response or message
-    created: int  # seconds since the epoch
-    request: str  # request id, for mid-stream errors on Messages
-    new: Callable[[str, int], str] = field(repr=False)
-    opened: bool = False  # the stream's opening events (message_start, response.created) went to the client
-    sequence: int = 0  # next sequence_number on Responses
+    __slots__ = ("_answer", "_dialect", "created", "new", "opened", "request", "sequence")
+
+    def __init__(self, dialect: DialectName, created: int, request: str, new: Callable[[str, int], str]) -> None:
+        self._dialect = dialect
+        self._answer = ""
+        self.created = created  # seconds since the epoch
+        self.request = request  # request id, for mid-stream errors on Messages
+        self.new = new
+        self.opened = False  # the stream's opening events (message_start, response.created) went to the client
+        self.sequence = 0  # next sequence_number on Responses
 
     @classmethod
     def create(cls, dialect: DialectName, created: int, request_id: str, random: Random) -> Ids:
         """Ids for one exchange in `dialect`."""
-        new = maker(random)
-        return cls(new(*_PREFIX[dialect]), created, request_id, new)
+        return cls(dialect, created, request_id, maker(random))
+
+    @property
+    def answer(self) -> str:
+        """Id of the completion, response or message; made when somebody first wants it."""
+        if not self._answer:
+            self._answer = self.new(*_PREFIX[self._dialect])
+        return self._answer
 
     def call(self) -> str:
         """An id for a tool call that the engine left without a usable one."""
