@@ -52,6 +52,7 @@ class EngineRequest:
     hide_reasoning: bool = False  # the client must not see reasoning
     adapted: tuple[str, ...] = ()  # -> x-gateway-adapted
     headers: dict[str, str] = field(default_factory=dict)  # x-gateway-* for the client
+    generates: bool = True  # False: the engine only tokenizes, which is no load and has no first token
 
 
 class Dialect(Protocol):

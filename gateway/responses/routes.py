@@ -10,15 +10,17 @@ from aiohttp import hdrs, web
 
 from backends.contracts import Clock
 from backends.supervisor import Supervisor
+from gateway.counting import responses_counting
 from gateway.edge import Route, Routes
 from gateway.errors import Cause, GatewayError
 from gateway.pipeline import Pipeline
 from gateway.responses.background import Runs
+from gateway.responses.compact import CompactTurn
 from gateway.responses.items import listed, page
 from gateway.responses.library import Library
 from gateway.responses.record import FINISHED, Record
 from gateway.responses.streams import HeldStream
-from gateway.responses.turn import unavailable
+from gateway.responses.turn import Turn, unavailable
 from gateway.responses.websocket import Sockets
 from gateway.state.base import StateStore, StateUnavailable
 from gateway.stream import ClientStream
@@ -48,12 +50,22 @@ class ResponsesApi:
     def register(self, routes: Routes) -> None:
         """Add the paths."""
         routes.add(_PATH, Route({"POST": self._create, "GET": self._sockets.serve}, "responses"))
+        routes.add(f"{_PATH}/compact", Route({"POST": self._compact}, "responses"))
+        routes.add(f"{_PATH}/input_tokens", Route({"POST": self._count}, "responses"))
         routes.add(f"{_PATH}/", Route(dict.fromkeys(("GET", "POST", "DELETE"), self._stored), "responses"))
 
     async def _create(self, request: web.BaseRequest, _: str) -> web.StreamResponse:
         stream = HeldStream(request, close=self._pipeline.draining)
         turn = self._runs.turn(request, stream)
         return await self._pipeline.exchange(request, turn, keeper=turn, stream=stream)
+
+    async def _compact(self, request: web.BaseRequest, _: str) -> web.StreamResponse:
+        turn = CompactTurn(self._store)
+        return await self._pipeline.exchange(request, turn, keeper=turn)
+
+    async def _count(self, request: web.BaseRequest, _: str) -> web.StreamResponse:
+        turn = Turn(self._store)
+        return await self._pipeline.exchange(request, responses_counting(turn), keeper=turn)
 
     async def _stored(self, request: web.BaseRequest, rest: str) -> web.StreamResponse:
         """Whatever is done with one stored response."""

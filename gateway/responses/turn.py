@@ -8,6 +8,7 @@ from typing import Any
 import structlog
 
 from backends.contracts import DialectName
+from gateway.dialects.base import Transcoder
 from gateway.dialects.ids import Ids
 from gateway.dialects.model import Request
 from gateway.dialects.registry import DecodeOptions, EngineRequest
@@ -52,9 +53,7 @@ class Turn:
         """See `Dialect.encode_engine_request`."""
         return self._codec.encode_engine_request(request, target)
 
-    def transcoder(
-        self, request: Request, sent: EngineRequest, target: Target, ids: Ids, seal: Seal
-    ) -> ResponsesTranscoder:
+    def transcoder(self, request: Request, sent: EngineRequest, target: Target, ids: Ids, seal: Seal) -> Transcoder:
         """See `Dialect.transcoder`. The last one has the resource that is stored."""
         self._transcoder = self._codec.transcoder(request, sent, target, ids, seal)
         return self._transcoder
@@ -80,8 +79,9 @@ class Turn:
             self._codec.extend(asked, history, options)
         previous = self._previous
         x.home = previous.home if previous else ""
-        # The conversation's first id names the session: its turns go where its KV lies, also without a stored home.
-        asked.session = asked.session or (([*previous.chain, previous.id])[0] if previous else x.ids.answer)
+        if asked.session is None and asked.cache_key is None and (previous or asked.store):
+            # The conversation's first id names the session: its turns go where its KV lies, without a home too.
+            asked.session = [*previous.chain, previous.id][0] if previous else x.ids.answer
         if asked.store and self._stream is not None:
             self._stream.hold_from(lambda: self.resource is not None)
         return False

@@ -51,7 +51,7 @@ async def engine(answer: Answer) -> AsyncIterator[Engine]:
             made.asked.append(asked)
             if asked.path.endswith("/v1/models"):
                 writer.write(response(200, {"object": "list", "data": [{"id": "glm"}]}))
-            elif "/v1/" in asked.path:
+            elif "/v1/" in asked.path or asked.path.endswith("tokenize"):
                 await answer(made, reader, writer, asked)
             else:
                 writer.write(response(200, {}))

@@ -70,7 +70,8 @@ async def test_a_conversation_goes_on_from_what_is_stored(kind: str, request: py
 
 
 async def test_it_goes_on_after_a_restart_with_redis_where_its_kv_lies(redis_url: str) -> None:
-    state = {"state": {"url": redis_url}}
+    model = {"name": "glm", "pools": ["a"], "routing": "latency"}
+    state = {"state": {"url": redis_url}, "models": [model]}
     async with engine(completes()) as made, engine(completes()) as other:
         pools = [pool_of(made.url, other.url, name="a")]
         async with gateway(config_of(pools, **state)) as one:
