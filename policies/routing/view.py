@@ -57,7 +57,7 @@ class FleetView:
         """`peers` is what other gateways tell of themselves; without it engines' own reports must do."""
         self._snapshot: FleetSnapshot | None = None
         self._slates: dict[tuple[PoolShare, ...], Slate] = {}
-        self._peers = peers or PeerTable()
+        self._peers = PeerTable() if peers is None else peers
         self._peer_version = -1
         self._peer_loads: Floats = np.zeros((3, 0))
         self._others = Others.nothing(0)
