@@ -22,6 +22,15 @@ class Layout:
 
     attention: int = 0
     windows: tuple[tuple[int, int], ...] = ()  # (group, window in blocks)
+    ignored: frozenset[int] = frozenset()  # groups that are never reused, such as the ring of a tail
+    # Blocks per chunk of the tiers below the GPU, where events name the last block of a chunk only (vLLM offloading
+    # with `blocks_per_chunk` and without `self_describing_kv_events`).
+    chunk: int = 1
+
+    @property
+    def groups(self) -> frozenset[int]:
+        """All groups that this layout knows."""
+        return frozenset({self.attention, *(group for group, _ in self.windows)}) | self.ignored
 
 
 @dataclass(frozen=True)
@@ -37,6 +46,7 @@ class Chain:
     tokens: int
     windows: tuple[tuple[npt.NDArray[np.uint64], int], ...] = ()
     uneven: npt.NDArray[np.int64] | None = None
+    chunk: int = 1  # of the layout
 
     @cached_property
     def ends(self) -> npt.NDArray[np.int64]:
@@ -85,4 +95,4 @@ def chain_of_hashes(hashes: npt.NDArray[np.uint64], block: int, tokens: int, lay
     usable = min(len(hashes), max(tokens - 1, 0) // block)
     hashes = hashes[:usable]
     windows = tuple((keyed(hashes, group), window) for group, window in layout.windows)
-    return Chain(keyed(hashes, layout.attention), block, tokens, windows)
+    return Chain(keyed(hashes, layout.attention), block, tokens, windows, chunk=layout.chunk)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import Any, ClassVar
 
 import msgspec
@@ -106,7 +107,7 @@ class Decoder:
             rank = rest[0] if rest and rest[0] is not None else None
             known = tuple(event for event in events if event is not None)
             return Batch(float(at), known, rank, len(events) - len(known))
-        except (msgspec.MsgspecError, ValueError, TypeError, KeyError, AttributeError) as error:
+        except (msgspec.MsgspecError, ValueError, TypeError, LookupError, AttributeError) as error:
             raise BadEventError(f"not a batch of KV events: {type(error).__name__}") from error
 
     def _event(self, raw: dict[str, Any] | list[Any]) -> KvEvent | None:
@@ -150,4 +151,4 @@ def _hashes(raw: list[Any]) -> list[int]:
     """As integers; engines told to publish bytes send the whole digest, whose last 8 bytes are the integer."""
     if raw and isinstance(raw[0], bytes):
         return [int.from_bytes(item[-8:], "big") for item in raw]
-    return [item + 0 for item in raw]
+    return [index(item) for item in raw]

@@ -8,7 +8,7 @@ kept too: whether the engine saw our prompt under another hash, another salt, or
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,15 +21,16 @@ FLOOR = 0.98
 _WINDOW = 512  # blocks that the ratio looks back on
 _ENOUGH = 8  # blocks before the ratio says anything
 _PER_EVENT = 8  # blocks computed again of one event: a long prompt is no better evidence than a short one
+_SALTS = 16  # remembered of one beginning
 _CHECKED_KINDS = frozenset({"", "full_attention", "mla_attention", "sink_full_attention"})
 
 
 @dataclass(frozen=True, slots=True)
-class Root:
-    """The first block of some prompt, as the engine published it."""
+class GroupSeen:
+    """A cache group as events describe it. `window` is in tokens, 0 for groups without."""
 
-    hash: int  # unsigned
-    salt: str | None
+    kind: str
+    window: int = 0
 
 
 class HashCheck:
@@ -40,11 +41,11 @@ class HashCheck:
     def __init__(self, scheme: Scheme, *, memo: int = 16_384) -> None:
         self._scheme = scheme
         self._digests: BoundedMemo[int, bytes] = BoundedMemo(memo)
-        self._roots: BoundedMemo[bytes, Root] = BoundedMemo(memo)
+        self._roots: BoundedMemo[bytes, dict[str | None, int]] = BoundedMemo(memo)
         self._recent: deque[bool] = deque(maxlen=_WINDOW)
         self._samples: deque[tuple[int, ...]] = deque(maxlen=16)
         self.block_size = 0  # as events say it; 0: not heard yet
-        self.groups: dict[int, str] = {}  # cache groups in events and their kinds
+        self.groups: dict[int, GroupSeen] = {}
 
     def see(self, events: Iterable[KvEvent]) -> None:
         """Look at events of one of the pool's replicas."""
@@ -64,9 +65,9 @@ class HashCheck:
         wrong_size = self.block_size not in {0, self._scheme.block}
         return not wrong_size and (ratio is None or ratio >= FLOOR)
 
-    def root(self, tokens: Tokens) -> Root | None:
-        """What was published for the first block of `tokens` (n,), if it was seen."""
-        return self._roots.get(_first(tokens, self._scheme.block))
+    def roots(self, tokens: Tokens) -> Mapping[str | None, int]:
+        """Hashes by salt under which the first block of `tokens` (n,) was published as the beginning of a prompt."""
+        return self._roots.get(_first(tokens, self._scheme.block)) or {}
 
     @property
     def prompts(self) -> Sequence[tuple[int, ...]]:
@@ -75,7 +76,7 @@ class HashCheck:
 
     def _see(self, event: Stored) -> None:
         if event.kind and len(self.groups) < 64:
-            self.groups.setdefault(event.group, event.kind)
+            self.groups.setdefault(event.group, GroupSeen(event.kind, event.window))
         if not event.tokens or event.kind not in _CHECKED_KINDS:
             return
         self.block_size = event.block_size or self.block_size
@@ -83,13 +84,13 @@ class HashCheck:
             self._compare(event, np.array(event.tokens[: _PER_EVENT * self._scheme.block], np.uint32))
 
     def _compare(self, event: Stored, tokens: Tokens) -> None:
-        scheme, extras = self._scheme, _extras(event)
+        scheme, extras = self._scheme, extras_of(event)
         if extras is None:
             return
         if event.parent is None:
             digests = scheme.digests(tokens, extras)
             self._samples.append(tuple(event.tokens))
-            self._roots.put(_first(tokens, scheme.block), Root(event.hashes[0] % (1 << 64), extras.salt), 1)
+            self._remember(tokens, extras.salt, event.hashes[0] % (1 << 64))
         else:
             parent = self._digests.get(event.parent)
             if parent is None:
@@ -102,12 +103,19 @@ class HashCheck:
             self._recent.append(hash_ % (1 << 64) == mine)
             self._digests.put(hash_, digest, 1)
 
+    def _remember(self, tokens: Tokens, salt: str | None, hash_: int) -> None:
+        first = _first(tokens, self._scheme.block)
+        salts = {**(self._roots.get(first) or {}), salt: hash_}
+        while len(salts) > _SALTS:
+            del salts[next(iter(salts))]
+        self._roots.put(first, salts, len(salts))
+
 
 def _first(tokens: Tokens, block: int) -> bytes:
     return tokens[:block].tobytes()
 
 
-def _extras(event: Stored) -> Extras | None:
+def extras_of(event: Stored) -> Extras | None:
     """What took part in the hash, from the untagged keys of an event; None when that cannot be told."""
     if event.lora:
         return None  # the adapter's path takes part, and events do not carry it

@@ -55,7 +55,21 @@ def runs_of(memory: Memory, sets: U32) -> Runs | None:
     starts = np.empty(len(edges) + 2, np.int64)
     starts[0], starts[-1] = 0, len(sets)
     starts[1:-1] = edges + 1
-    masks = with_shared(memory, memory.masks[sets[starts[:-1]]])
+    return _runs(with_shared(memory, memory.masks[sets[starts[:-1]]]), starts)
+
+
+def runs_of_chunks(memory: Memory, sets: U32, chunk: int) -> Runs | None:
+    """The same where tiers below the GPU hold chunks, known by their last block; blocks may be missing (set 0)."""
+    masks = with_shared(memory, memory.masks[sets])
+    last = np.arange(len(sets)) // chunk * chunk + chunk - 1
+    whole = last < len(sets)
+    below = masks[:, 1:].copy()
+    masks[whole, 1:] = below[last[whole]]
+    masks[~whole, 1:] = 0
+    return _runs(masks, np.arange(len(sets) + 1))
+
+
+def _runs(masks: U64, starts: I64) -> Runs | None:
     anywhere = np.bitwise_or.reduce(masks if len(masks) > _MANY else masks[:1], axis=1)
     holders = np.flatnonzero(np.unpackbits(anywhere[0].view(np.uint8), bitorder="little"))
     if not len(holders):

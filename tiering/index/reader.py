@@ -11,7 +11,7 @@ from backends.contracts import TIERS, Replica
 from backends.located import Located
 from tiering.chain import Chain, sampled
 from tiering.index.hybrid import cut_back
-from tiering.index.locate import NOBODY, Match, runs_of, unpack
+from tiering.index.locate import NOBODY, Match, runs_of, runs_of_chunks, unpack
 from tiering.index.memory import I64, NAMES_VERSION, SAMPLE, SEQUENCE, U64, Bools, Memory
 from tiering.index.replica_sets import Holders
 from tiering.index.table import BlockTable
@@ -113,8 +113,11 @@ class IndexReader:
         return None
 
     def _match(self, chain: Chain) -> Match:
-        sets = self._table.sets_along(chain.keys)
-        runs = runs_of(self._memory, sets) if len(sets) else None
+        chunked = chain.chunk > 1
+        sets = self._table.sets_of(chain.keys) if chunked else self._table.sets_along(chain.keys)
+        if not len(sets):
+            return NOBODY
+        runs = runs_of_chunks(self._memory, sets, chain.chunk) if chunked else runs_of(self._memory, sets)
         if runs is None:
             return NOBODY
         reach = runs.reach()

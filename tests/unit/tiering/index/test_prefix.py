@@ -153,6 +153,17 @@ def test_a_sliding_window_needs_its_last_blocks_only(index: PrefixIndex) -> None
     assert reach(index, blocks, "a", layout)[0] == 2
 
 
+def test_chunks_below_the_gpu_are_known_by_their_last_block(index: PrefixIndex) -> None:
+    layout = Layout(chunk=4)
+    blocks = prompt(1, 14)
+    index.apply("a", [Stored(blocks[:6]), Stored([blocks[3], blocks[7], blocks[11]], "host"), Removed(blocks[2:6])])
+    # Blocks 2 to 11 lie in host memory though only 3, 7 and 11 were named; a chunk that is not full does not.
+    assert reach(index, blocks, "a", layout) == [2, 12, 12, 12]
+    index.apply("a", [Removed([blocks[7]], "host")])
+    assert reach(index, blocks, "a", layout) == [2, 4, 4, 4]
+    assert reach(index, [], "a", layout) == [0, 0, 0, 0]
+
+
 def test_groups_never_share_a_key(index: PrefixIndex) -> None:
     index.apply("a", [Stored(prompt(1, 4), group=3)])
     assert reach(index, prompt(1, 4), "a")[0] == 0

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from backends.contracts import Replica, ReplicaState
+from tiering.approximate import ApproximateIndex
+from tiering.chain import Chain
+from tiering.index.memory import Sizes
+from tiering.index.prefix import PrefixIndex
+
+BLOCK = 100
+
+
+class Clock:
+    now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def time(self) -> float:
+        return self.now
+
+
+def chain(seed: int, blocks: int = 10) -> Chain:
+    source = random.Random(seed)
+    return Chain(np.array([source.getrandbits(64) for _ in range(blocks)], np.uint64), BLOCK, blocks * BLOCK)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def index() -> PrefixIndex:
+    return PrefixIndex.create(Sizes(blocks=5000, sets=64, holders=64))
+
+
+@pytest.fixture
+def approximate(index: PrefixIndex, clock: Clock) -> ApproximateIndex:
+    return ApproximateIndex(index, clock)
+
+
+def reach(index: PrefixIndex, prompt: Chain, replica: str = "p/0") -> int:
+    rows = index.rows([Replica(replica, "p", "", 0, ReplicaState.READY)])
+    return int(index.locate(prompt, rows).reach[0, 0]) // BLOCK
+
+
+def test_what_was_sent_is_there(approximate: ApproximateIndex, index: PrefixIndex) -> None:
+    approximate.sent("p/0", chain(1, 10))
+    assert reach(index, chain(1, 20)) == 10
+    assert reach(index, chain(2)) == 0
+    approximate.forget("p/0")
+    assert reach(index, chain(1)) == 0
+
+
+def test_capacity_is_that_of_the_replica(approximate: ApproximateIndex, index: PrefixIndex) -> None:
+    approximate.set_capacity("p/0", 4000)
+    for seed in range(5):
+        approximate.sent("p/0", chain(seed))
+    assert sum(reach(index, chain(seed)) for seed in range(5)) <= 36
+    assert reach(index, chain(4)) == 10
+    # The oldest prompt lost its end first.
+    assert reach(index, chain(0)) < 10
+    assert all(reach(index, chain(seed)) == 10 for seed in range(2, 5))
+    approximate.set_capacity("p/0", 1000)
+    assert reach(index, chain(4)) == 9
+    assert index.live == 9
+
+
+def test_a_prompt_sent_again_counts_once_and_stays(approximate: ApproximateIndex, index: PrefixIndex) -> None:
+    approximate.set_capacity("p/0", 4000)
+    for seed in range(1, 40):
+        approximate.sent("p/0", chain(0))
+        approximate.sent("p/0", chain(seed))
+    assert reach(index, chain(0)) == 10
+
+
+def test_life_is_learned_from_responses(approximate: ApproximateIndex, index: PrefixIndex, clock: Clock) -> None:
+    approximate.sent("p/0", chain(1))
+    clock.now += 60
+    assert approximate.age("p/0", chain(1)) == 60
+    approximate.correct("p/0", predicted=1000, reported=0, age_s=60)
+    approximate.sent("p/0", chain(2))
+    clock.now += 50
+    approximate.expire()
+    assert reach(index, chain(2)) == 10
+    clock.now += 20
+    approximate.expire()
+    assert reach(index, chain(2)) == 0
+
+
+def test_life_grows_again_when_old_prompts_hit(approximate: ApproximateIndex, index: PrefixIndex, clock: Clock) -> None:
+    approximate.sent("p/0", chain(1))
+    approximate.correct("p/0", predicted=1000, reported=0, age_s=60)
+    for _ in range(10):
+        approximate.correct("p/0", predicted=1000, reported=1000, age_s=10_000)
+    clock.now += 100
+    approximate.expire()
+    assert reach(index, chain(1)) == 10
+
+
+def test_confidence_is_what_responses_confirm(approximate: ApproximateIndex) -> None:
+    assert approximate.confidence("p/0") == 1.0
+    approximate.sent("p/0", chain(1))
+    for _ in range(30):
+        approximate.correct("p/0", predicted=1000, reported=500, age_s=1)
+    assert approximate.confidence("p/0") == pytest.approx(0.5, abs=0.02)
+    approximate.correct("p/0", predicted=0, reported=500, age_s=0)
+    assert approximate.confidence("p/0") == pytest.approx(0.5, abs=0.02)
+
+
+def test_blocks_per_replica_have_a_cap(approximate: ApproximateIndex) -> None:
+    approximate.set_capacity("p/0", 10**12)
+    for seed in range(40):
+        approximate.sent("p/0", chain(seed, 2000))
+    assert len(approximate._replicas["p/0"].blocks) == 65_536

@@ -1,0 +1,91 @@
+"""What goes into and comes out of `KvService`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from backends.contracts import DialectName
+from backends.located import Located
+from tiering.chain import Chain
+from tiering.events.verify import HashCheck
+from tiering.hashing.memo import ChainHasher
+from tiering.hashing.scheme import PLAIN, Extras, Tokens
+from tiering.hashing.text import BYTES_PER_TOKEN
+from tiering.index.memory import I64
+from tiering.tokens import ChatTokenizer
+from tiering.truth.accuracy import Prediction
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What of a request decides where its prompt is cached. `segments` are bytes as the client sent them."""
+
+    model: str
+    tenant: str
+    dialect: DialectName
+    segments: Sequence[bytes]  # messages, or the one prompt
+    tools: bytes = b""
+    messages: Callable[[], Sequence[Mapping[str, Any]]] | None = None  # of the body that goes to the engine
+    variables: Mapping[str, Any] = field(default_factory=dict)  # tools, chat_template_kwargs: for the template
+    token_ids: Tokens | None = None  # where the client sent ids
+    extras: Extras = PLAIN  # the salt the engine gets, adapter, media
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return sum(map(len, self.segments))
+
+
+@dataclass(slots=True)
+class PoolKv:
+    """What is known of one pool's hashing. Without `hasher` or `tokenizer` it is looked up by text."""
+
+    name: str
+    hasher: ChainHasher | None = None
+    tokenizer: ChatTokenizer | None = None
+    check: HashCheck | None = None
+    bytes_per_token: float = BYTES_PER_TOKEN
+    exact: bool = True  # as it was at the last look, so that a change is told once
+
+    def shares_with(self, other: PoolKv) -> bool:
+        """Whether a prompt has the same chain in both pools."""
+        return self.hasher is other.hasher and self.tokenizer is other.tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPrompt:
+    """One prompt as one pool hashes it."""
+
+    pool: PoolKv
+    chain: Chain
+    tokens: Tokens | None  # None: not tokenised, the chain is over text
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPlan:
+    """Where one pool has one prompt."""
+
+    prompt: PoolPrompt
+    reach: I64  # (len(TIERS), rows), of the pool's rows
+    dp_rank: I64 | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One prompt in all pools that may serve it."""
+
+    prompt: Prompt
+    located: Located
+    pools: Mapping[str, PoolPlan]
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What was promised when an attempt was dispatched."""
+
+    prompt: Prompt
+    here: PoolPrompt
+    prediction: Prediction
+    age_s: float  # since the same beginning was last sent there
