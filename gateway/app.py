@@ -21,8 +21,7 @@ from gateway.admin import Admin
 from gateway.attempt import AttemptKit
 from gateway.config.diff import Change
 from gateway.config.model import Config, Cors
-from gateway.counting import messages_counting
-from gateway.dialects.counting import count_messages, count_responses
+from gateway.dialects.counting import count_messages
 from gateway.dialects.plain import Plain
 from gateway.dialects.registry import Dialect, standard
 from gateway.dialects.seal import Keys
@@ -176,9 +175,7 @@ class App:
             ("/v1/chat/completions", self.dialects["chat"]),
             ("/v1/completions", self.dialects["completions"]),
             ("/v1/messages", self.dialects["messages"]),
-            ("/v1/messages/count_tokens", messages_counting()),
             ("/v1/messages/count_tokens", count_messages()),
-            ("/v1/responses/input_tokens", count_responses()),
         ):
             routes.add(path, self._exchange_route(dialect))
         ResponsesApi(self.pipeline, self.store, self.supervisor, self._clock, self._request_id).register(routes)

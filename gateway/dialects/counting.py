@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import msgspec
+from msgspec import Raw
 
 from backends.contracts import DialectName, EngineFailure
 from gateway.dialects.base import Transcoder, Usage
@@ -19,8 +20,11 @@ from gateway.dialects.seal import Seal
 from gateway.dialects.target import Target
 from gateway.errors import GatewayError
 
-_RENDERED = ("model", "messages", "tools", "chat_template_kwargs", "reasoning_effort")
-_count = msgspec.json.Decoder(int)
+# What decides how the chat template is rendered. `add_generation_prompt` is not among them: without it both engines
+# render as they do for a chat completion.
+_RENDERED = ("model", "messages", "tools", "tool_choice", "chat_template_kwargs", "reasoning_effort")
+_EFFORT = "x-gateway-reasoning-effort"
+_object = msgspec.json.Decoder(dict[str, Raw] | None).decode
 
 
 class Counting:
@@ -48,8 +52,13 @@ class Counting:
         """What of the Chat body shapes the prompt, for the engine's tokenizer."""
         sent = self._inner.encode_engine_request(request, target)
         fields = decode_fields(sent.body) or {}
-        body = msgspec.json.encode({name: fields[name] for name in _RENDERED if name in fields})
-        return EngineRequest("/tokenize", body, stream=False, headers=sent.headers)
+        body = {name: fields[name] for name in _RENDERED if name in fields}
+        if "reasoning_effort" in body:  # vLLM's tokenizer takes it among the arguments of the template only
+            arguments = _object(body.get("chat_template_kwargs", b"null")) or {}
+            arguments = {"reasoning_effort": body["reasoning_effort"], **arguments}
+            body["chat_template_kwargs"] = Raw(msgspec.json.encode(arguments))
+        headers = {name: value for name, value in sent.headers.items() if name != _EFFORT}  # no answer, no effort
+        return EngineRequest("/tokenize", msgspec.json.encode(body), stream=False, headers=headers, generates=False)
 
     def transcoder(
         self,
@@ -90,11 +99,12 @@ class Counted:
         """The number in the client's form."""
         body = b"".join(self._parts)
         fields = decode_fields(body)
-        if fields is None or "count" not in fields:
+        count = bytes(fields.get("count", b"")) if fields is not None else b""
+        if not count.isdigit():
             self.failure = truncated() if fields is None else self._target.frame_failure(body) or foreign()
             return b""
         self.started = self.finished = True
-        return msgspec.json.encode({**self._answer, "input_tokens": _count.decode(fields["count"])})
+        return msgspec.json.encode({**self._answer, "input_tokens": int(count)})
 
     def fail(self, error: GatewayError) -> bytes:
         """Never reached: nothing is committed before the answer is whole."""
@@ -111,7 +121,7 @@ def count_messages() -> Counting:
     return Counting(messages, messages.decode_count, {})
 
 
-def count_responses() -> Counting:
-    """`/v1/responses/input_tokens`."""
-    responses = Responses()
+def count_responses(responses: Dialect | None = None) -> Counting:
+    """`/v1/responses/input_tokens`; `responses` is a dialect that knows earlier turns."""
+    responses = responses or Responses()
     return Counting(responses, responses.decode_request, {"object": "response.input_tokens"})

@@ -10,7 +10,7 @@ from aiohttp import hdrs, web
 
 from backends.contracts import Clock
 from backends.supervisor import Supervisor
-from gateway.counting import responses_counting
+from gateway.dialects.counting import count_responses
 from gateway.edge import Route, Routes
 from gateway.errors import Cause, GatewayError
 from gateway.pipeline import Pipeline
@@ -65,7 +65,7 @@ class ResponsesApi:
 
     async def _count(self, request: web.BaseRequest, _: str) -> web.StreamResponse:
         turn = Turn(self._store)
-        return await self._pipeline.exchange(request, responses_counting(turn), keeper=turn)
+        return await self._pipeline.exchange(request, count_responses(turn), keeper=turn)
 
     async def _stored(self, request: web.BaseRequest, rest: str) -> web.StreamResponse:
         """Whatever is done with one stored response."""
