@@ -51,7 +51,7 @@ class Answer:
     """A planned answer. `finish` is the engine-neutral reason; `matched` is the stop string that ended it."""
 
     tokens: list[Token]
-    finish: Literal["stop", "length", "tool_calls"]
+    finish: Literal["stop", "length", "tool_calls", "abort"]
     matched: str | None = None
     calls: list[str] = field(default_factory=list)  # function names
 
@@ -145,5 +145,3 @@ def _cut(answer: Answer, limit: int) -> None:
     answer.tokens = answer.tokens[:limit]
     answer.finish = "length"
     answer.matched = None
-    last = max((token.call for token in answer.tokens if token.channel == "call"), default=-1)
-    answer.calls = answer.calls[: last + 1]

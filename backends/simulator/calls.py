@@ -65,9 +65,15 @@ class Choice:
         return "".join(token.text for token in self.said if token.channel == channel and token.call == call)
 
     @property
+    def called(self) -> list[tuple[str, str]]:
+        """(function name, arguments so far) of every tool call that has begun."""
+        opened = [token.call for token in self.said if token.opens]
+        return [(self.answer.calls[index], self.text("call", index)) for index in opened]
+
+    @property
     def aborted(self) -> bool:
         """Whether the engine gave up on it."""
-        return self.feed.finish == "abort"
+        return self.feed.finish == "abort" or self.answer.finish == "abort"
 
 
 @dataclass(frozen=True, slots=True)

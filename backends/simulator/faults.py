@@ -21,7 +21,7 @@ FAULTS: Mapping[str, float | None] = {
     "hang_health": None,  # health endpoints never answer
     "http_500": None,
     "garbage": None,  # bytes that are not HTTP
-    "abort": None,  # the engine gives up on the answer half-way
+    "abort": 3.0,  # tokens, then the engine gives up on the answer
 }
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from aiohttp import web
 
@@ -20,7 +22,6 @@ from backends.simulator.tokenizer import Tokenizer
 from backends.simulator.wire import Flavour, Refusal, Served, encode
 
 ChainOf = Callable[[Sequence[int], int, str], list[bytes]]
-_ABORT_AFTER = 3  # tokens, for the fault of that name
 
 
 class Generator:
@@ -93,16 +94,19 @@ class Generator:
             raise flavour.internal_error()
         if call.id in self._calls and (refusal := flavour.duplicate(call)) is not None:
             raise refusal
-        self._submit(call, int(fresh[:16], 16))
+        gives_up = fault.value if fault is not None and fault.name == "abort" else math.inf
+        self._submit(call, int(fresh[:16], 16), gives_up)
         self._calls[call.id] = call
         return call
 
-    def _submit(self, call: Call, mark: int) -> None:
+    def _submit(self, call: Call, mark: int, gives_up: float) -> None:
         wake = asyncio.Event()
         for prompt, ask in zip(call.prompts, call.asks, strict=True):
             for variant in range(call.n):
                 index = len(call.choices)
                 answer = self._planner.plan(ask, variant)
+                if len(answer.tokens) > gives_up:
+                    answer = replace(answer, tokens=answer.tokens[: max(int(gives_up), 1)], finish="abort")
                 tokens = [*prompt, *(token.id for token in answer.tokens)]
                 wanted = SimRequest(
                     id=f"{call.id}#{self._serial}.{index}",
@@ -143,20 +147,16 @@ class Generator:
                 if not started:
                     frames += flavour.opening(call, self._running_usage(call))
                     started = True
-                self._advance(call, choice, fault, open_choices, frames)
+                self._advance(call, choice, open_choices, frames)
             await outlet.send(frames)
         await outlet.send(flavour.closing(call, self._usage(call)))
         await outlet.close()
         return outlet.response
 
-    def _advance(
-        self, call: Call, choice: Choice, fault: Fault | None, open_choices: list[Choice], frames: list[bytes]
-    ) -> None:
+    def _advance(self, call: Call, choice: Choice, open_choices: list[Choice], frames: list[bytes]) -> None:
         """Frames of what one choice has new; takes it out of `open_choices` when it is over."""
         finish = choice.feed.finish
         tokens = choice.take(choice.feed.take())
-        if fault is not None and fault.name == "abort" and choice.sent >= _ABORT_AFTER and finish is None:
-            self._driver.abort(choice.feed.request.id)
         flavour, last = self._flavour, None
         if finish == "length" and tokens:
             *tokens, last = tokens
@@ -175,8 +175,6 @@ class Generator:
             for choice in await _ready(open_choices):
                 finish = choice.feed.finish
                 choice.take(choice.feed.take())
-                if fault is not None and fault.name == "abort" and choice.sent >= _ABORT_AFTER and finish is None:
-                    self._driver.abort(choice.feed.request.id)
                 if finish is not None:
                     open_choices.remove(choice)
                     self._count(choice)

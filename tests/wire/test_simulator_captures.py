@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.wire.simulator import payloads, runs, shape, simulator
+from tests.support.simulator import payloads, runs, shape, simulator
 
 DATA = Path(__file__).parents[1] / "data"
 VLLM: dict[str, dict[str, Any]] = json.loads((DATA / "captures" / "vllm_exchanges.json").read_text("utf-8"))
@@ -127,8 +127,9 @@ async def test_sglang_completions_stream() -> None:
 
 
 async def test_sglang_queue_full_has_two_faces() -> None:
+    body = {"messages": [{"role": "user", "content": "x"}]}
     async with simulator("sglang", fault="queue_full") as sim:
-        whole = await sim.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}]})
+        whole = await sim.post("/v1/chat/completions", body)
         assert whole.status == 503
         assert await whole.text() == (
             '{"object":"error","message":"The request queue is full.","type":"503","param":null,"code":503}'

@@ -78,15 +78,15 @@ def chat_choice(call: Call, choice: Choice) -> dict[str, Any]:
     """One choice of a chat answer that is not streamed."""
     message: dict[str, Any] = {"role": "assistant", "content": choice.text("content")}
     message["reasoning_content"] = choice.text("reasoning") or None
-    if choice.answer.calls:
+    if choice.called:
         message["tool_calls"] = [
             {
                 "id": _call_id(choice, index),
                 "index": index,
                 "type": "function",
-                "function": {"name": name, "arguments": choice.text("call", index)},
+                "function": {"name": name, "arguments": arguments},
             }
-            for index, name in enumerate(choice.answer.calls)
+            for index, (name, arguments) in enumerate(choice.called)
         ]
     shown = [token for token in choice.said if token.channel == "content" and token.text]
     return {

@@ -100,14 +100,14 @@ def chat_choice(call: Call, choice: Choice) -> dict[str, Any]:
         "audio": None,
         "function_call": None,
     }
-    if choice.answer.calls:
+    if choice.called:
         message["tool_calls"] = [
             {
                 "id": _call_id(choice, index),
                 "type": "function",
-                "function": {"name": name, "arguments": choice.text("call", index)},
+                "function": {"name": name, "arguments": arguments},
             }
-            for index, name in enumerate(choice.answer.calls)
+            for index, (name, arguments) in enumerate(choice.called)
         ]
     message["reasoning"] = choice.text("reasoning") or None
     shown = [token for token in tokens if token.channel == "content" and token.text]
