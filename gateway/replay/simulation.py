@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from backends.contracts import Decision
 from backends.simulator.requests import Progress, SimRequest
@@ -77,11 +77,18 @@ class Simulation:
         outcome = Outcome(arrival)
         world = self.world
         full = arrival.prompt_tokens // self.trace.block_tokens
-        request = SimRequest(number, arrival.prompt_tokens, arrival.output_tokens, arrival.blocks[:full])
+        request = SimRequest(
+            number,
+            arrival.prompt_tokens,
+            arrival.output_tokens,
+            arrival.blocks[:full],
+            priority=-arrival.priority,  # ours: higher is sooner
+        )
         route = RouteRequest(
             pools=self.pools,
             prompt_tokens=arrival.prompt_tokens,
             output_tokens=self.expected_output_tokens,
+            priority=arrival.priority,
             tenant=arrival.tenant,
             session=arrival.session,
             home=self._homes.get(arrival.session, "") if arrival.session else "",
@@ -96,13 +103,7 @@ class Simulation:
         if decision.expected is not None:
             outcome.predicted_ttft_s = decision.expected.ttft_ms / 1e3
         if decision.load_tiers is not None:
-            request = SimRequest(
-                number,
-                request.prompt_tokens,
-                request.output_tokens,
-                request.blocks,
-                load_from=frozenset(decision.load_tiers),
-            )
+            request = replace(request, load_from=frozenset(decision.load_tiers))
         world.submit(row, request)
         table = world.table
         table.exchanges[row] += 1
