@@ -66,6 +66,16 @@ class ChunkedBody:
 
     def feed(self, data: bytes) -> bytes:
         """Decode more bytes. Raises ProtocolError on a malformed chunk."""
+        if not self._left and not self._held and not self._trailers:
+            # Nearly always one read is one whole chunk: an engine flushes every event.
+            stop = data.find(b"\r\n", 0, 18)
+            if stop > 0 and b";" not in data[:stop]:
+                size = _chunk_size(data[:stop])
+                if size and len(data) == stop + size + 4 and data.endswith(b"\r\n"):
+                    return data[stop + 2 : -2]
+        return self._feed(data)
+
+    def _feed(self, data: bytes) -> bytes:
         if self._held:
             data, self._held = self._held + data, b""
         parts: list[bytes] = []
@@ -106,12 +116,16 @@ class ChunkedBody:
         if self._trailers:
             self.done = not line
             return stop + 2
-        size = line.partition(b";")[0].strip()
-        if not size or len(size) > 16 or size.strip(_HEX):
-            raise ProtocolError("malformed chunk size")
-        self._left = int(size, 16)
+        self._left = _chunk_size(line.partition(b";")[0].strip())
         self._trailers = not self._left
         return stop + 2
+
+
+def _chunk_size(digits: bytes) -> int:
+    """`int` alone would also take signs, underscores and a prefix."""
+    if not digits or len(digits) > 16 or digits.strip(_HEX):
+        raise ProtocolError("malformed chunk size")
+    return int(digits, 16)
 
 
 class SizedBody:

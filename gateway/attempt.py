@@ -24,13 +24,14 @@ JSON = b"application/json"
 class AttemptKit:
     """What all attempts of a process share."""
 
-    __slots__ = ("_dates", "clock", "loop", "watch")
+    __slots__ = ("_dates", "clock", "loop", "now_s", "watch")
 
     def __init__(self, clock: Clock, watch: Watch) -> None:
         """To be made inside the running loop."""
         self.clock = clock
         self.watch = watch
         self.loop = asyncio.get_running_loop()
+        self.now_s = self.loop.time
         self._dates = DateLine()
 
     def date(self) -> bytes:
@@ -132,7 +133,7 @@ class Attempt:
             self._finish(EngineFailure(Fault.CLIENT, "the client stopped reading", status=499))
             return
         self._paused = False
-        self._seen_s = self._kit.loop.time()
+        self._seen_s = self._kit.now_s()
         if self._connection is not None:
             self._connection.resume()
 
@@ -142,18 +143,18 @@ class Attempt:
         """Status and headers of the engine."""
         self._status = self._record.status = head.status
         self._content_type = head.content_type
-        self._seen_s = self._kit.loop.time()
+        self._seen_s = self._kit.now_s()
         if head.status != 200 or not self._streamed or self._content_type != "text/event-stream":
             self._collected = []
 
     def on_data(self, data: bytes) -> None:
         """Some payload of the engine."""
-        self._seen_s = self._kit.loop.time()
         record = self._record
-        if not record.first_byte:
+        if not record.received_bytes:
             record.first_byte = self._kit.clock.monotonic()
             self._next_look_s = 0.0  # another limit holds from now on
         record.received_bytes += len(data)
+        self._seen_s = self._kit.now_s()
         if self._collected is not None:
             self._collect(data)
             return
@@ -161,17 +162,20 @@ class Attempt:
         out = transcoder.feed(data)
         if transcoder.failure is not None:
             self._finish(transcoder.failure)
-            return
-        if not self._flows:
-            self._pending += out
-            if transcoder.started and self._client_streams:
-                self._commit()
-        elif out:
-            self._stream.send(out)
-            self._hold_back()
-        if transcoder.abort_engine:
+        elif self._flows:
+            if out and self._stream.send(out):
+                self._hold_back()
+        else:
+            self._begin(out)
+        if transcoder.abort_engine and self._done is False:
             self._end_stream()
             self._finish(None)
+
+    def _begin(self, out: bytes) -> None:
+        """Collect what comes before the first semantic event, then commit."""
+        self._pending += out
+        if self._transcoder.started and self._client_streams:
+            self._commit()
 
     def on_end(self) -> None:
         """The engine's body is complete."""
@@ -200,11 +204,10 @@ class Attempt:
         self._flows = True
         self._first_token()
         pending, self._pending = self._pending, b""
-        if self._stream.committed:
-            self._stream.send(pending)
-        else:
+        if not self._stream.committed:
             self._stream.begin(EVENT_STREAM, self._kit.date(), pending)
-        self._hold_back()
+        elif pending and self._stream.send(pending):
+            self._hold_back()
 
     def _end_stream(self) -> None:
         last = self._transcoder.eof()
@@ -221,7 +224,7 @@ class Attempt:
         self._stream.end(last)
 
     def _hold_back(self) -> None:
-        if self._stream.clogged and not self._paused and self._connection is not None:
+        if not self._paused and self._connection is not None:
             self._paused = True
             self._connection.pause()
             self._notify()

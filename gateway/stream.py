@@ -119,11 +119,6 @@ class ClientStream:
         return self._transport is None or self._transport.is_closing()
 
     @property
-    def clogged(self) -> bool:
-        """Whether so much waits to be sent that the engine should be paused."""
-        return self._transport is not None and self._transport.get_write_buffer_size() > HIGH_WATER
-
-    @property
     def flowing(self) -> bool:
         """Whether a paused engine may go on."""
         return self._transport is None or self._transport.get_write_buffer_size() <= LOW_WATER
@@ -135,16 +130,22 @@ class ClientStream:
         self.ended = True
 
     def begin(self, content_type: bytes, date: bytes, first: bytes) -> None:
-        """Commit to a streamed answer with status 200 and send what is there."""
+        """Commit to a streamed answer with status 200 and send what is there (`first` may be empty)."""
         framing = b"transfer-encoding: chunked\r\n" if self._chunked else b""
         self._close = self._close or not self._chunked  # an HTTP/1.0 body ends with the connection
         head = self._head(200, content_type, date, b"cache-control: no-cache\r\nx-accel-buffering: no\r\n" + framing)
         self._write(head + self._framed(first))
 
-    def send(self, data: bytes) -> None:
-        """Send some of a streamed answer."""
-        if data:
-            self._write(self._framed(data))
+    def send(self, data: bytes) -> bool:
+        """Send some of a streamed answer. True: so much waits to be sent that the engine should be paused."""
+        transport = self._transport
+        if transport is None:
+            return False
+        if self._chunked:
+            data = b"%x\r\n%b\r\n" % (len(data), data)
+        self.sent_bytes += len(data)
+        transport.write(data)
+        return transport.get_write_buffer_size() > HIGH_WATER
 
     def end(self, last: bytes = b"") -> None:
         """Finish a streamed answer."""

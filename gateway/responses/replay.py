@@ -49,8 +49,8 @@ class Replay:
             events = await library.events(record.id, number)
             if events is not None:
                 number += 1
-                stream.send(_above(events, after))
-                if stream.clogged and not await flowing(stream, _SLOW_S):
+                rest = _above(events, after)
+                if rest and stream.send(rest) and not await flowing(stream, _SLOW_S):
                     return
                 continue
             found = await library.find(record.id)

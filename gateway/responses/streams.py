@@ -31,6 +31,13 @@ class HeldStream(ClientStream):
         held, self._held = self._held, b""
         self._write(held)
 
+    def send(self, data: bytes) -> bool:
+        """Send some of a streamed answer, or hold it back."""
+        if not self._final():
+            return super().send(data)
+        self._held += self._framed(data)
+        return False
+
     def _write(self, data: bytes) -> None:
         if self._final():
             self._held += data
@@ -83,11 +90,6 @@ class DetachedStream(ClientStream):
         return self._left
 
     @property
-    def clogged(self) -> bool:
-        """Whether so much waits to be taken that the engine should be paused."""
-        return self._waiting > HIGH_WATER
-
-    @property
     def flowing(self) -> bool:
         """Whether a paused engine may go on."""
         return self._waiting <= LOW_WATER
@@ -102,14 +104,15 @@ class DetachedStream(ClientStream):
         self.committed, self.status = True, 200
         self.send(first)
 
-    def send(self, data: bytes) -> None:
-        """Some events."""
+    def send(self, data: bytes) -> bool:
+        """Some events. True: so much waits to be taken that the engine should be paused."""
         self.sent_bytes += len(data)
         blocks = self._frames.feed(data)
         if blocks:
             self._blocks += blocks
             self._waiting += sum(map(len, blocks))
             self._arrived.set()
+        return self._waiting > HIGH_WATER
 
     def end(self, last: bytes = b"") -> None:
         """The last events."""
