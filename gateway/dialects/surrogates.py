@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 _HALF = re.compile(rb"\\u[dD][89abAB]")
 _KEYS = ("content", "reasoning_content", "reasoning")
@@ -41,11 +42,14 @@ class Mender:
         choices = chunk.get("choices") if isinstance(chunk, dict) else None
         for choice in choices if isinstance(choices, list) else ():
             delta = choice.get("delta") if isinstance(choice, dict) else None
-            for key in _KEYS:
-                place = (choice.get("index", 0), key)
-                text = delta.get(key) if isinstance(delta, dict) else None
-                if isinstance(text, str) and text:
-                    delta[key], high = join(self._waiting.pop(place, ""), text)
-                    if high:
-                        self._waiting[place] = high
+            if isinstance(delta, dict):
+                self._delta(choice.get("index", 0), delta)
         return json.dumps(chunk, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+    def _delta(self, choice: int, delta: dict[str, Any]) -> None:
+        for key in _KEYS:
+            text = delta.get(key)
+            if isinstance(text, str) and text:
+                delta[key], high = join(self._waiting.pop((choice, key), ""), text)
+                if high:
+                    self._waiting[choice, key] = high
