@@ -132,7 +132,7 @@ class Rewriting:
         out = self._events(self._decoder.feed(data))
         self.failure = self._decoder.failure
         self.finished = self._decoder.finished(self._choices)
-        if self.abort_engine or (self._decoder.done and self.finished):
+        if self._client_stream and (self.abort_engine or (self._decoder.done and self.finished)):
             out += self._close()
         return out
 

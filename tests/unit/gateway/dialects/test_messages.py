@@ -243,6 +243,16 @@ def test_a_stop_on_the_answer_ends_the_engine_and_names_itself():
     assert subject.usage.estimated
 
 
+@pytest.mark.parametrize("dialect", ["chat", "responses", "messages"])
+def test_a_client_that_does_not_stream_gets_everything_at_the_end(dialect):
+    subject = transcoder(dialect, {"stop_sequences" if dialect == "messages" else "stop": ["END"]})
+    assert subject.feed(stream({"content": "one END two"})) == b""
+    assert subject.abort_engine
+    answer = json.loads(subject.eof())
+    assert "one " in json.dumps(answer)
+    assert "two" not in json.dumps(answer)
+
+
 def test_arguments_that_are_no_object_are_kept_under_raw():
     call = {"id": "a", "function": {"name": "f", "arguments": '{"x": '}}
     body = support.whole({"content": None, "tool_calls": [call]}, "tool_calls")
