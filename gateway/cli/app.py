@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gateway.cli import check, demo, keys, pools, probe, serve, sim, top
+from gateway.cli import check, demo, keys, pools, probe, replay, serve, sim, top
 from gateway.cli.output import UserError
 from gateway.config.problems import ConfigError
 
@@ -45,6 +45,9 @@ def build() -> typer.Typer:
     app.command(epilog="Example: headrace schema > headrace.schema.json")(check.schema)
     app.command(epilog="Example: headrace demo --port 8080")(demo.demo)
     app.command(epilog="Example: headrace sim --engine vllm --port 9101 --model glm --profile h100-fp8")(sim.sim)
+    app.command(epilog="Example: headrace replay trace.jsonl headrace.yaml --policy latency --policy p2c")(
+        replay.replay
+    )
     app.command(epilog="Example: HEADRACE_ADMIN_TOKEN=... headrace top --admin http://127.0.0.1:9090")(top.top)
     app.add_typer(key_commands(), name="keys")
     app.add_typer(pool_commands(), name="pools")

@@ -5,9 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_PIPE_WIDTH = 240
 
 ConfigArgument = Annotated[
     Path, typer.Argument(metavar="CONFIG", envvar="HEADRACE_CONFIG", show_default=False, help="Configuration file.")
@@ -25,6 +30,14 @@ class UserError(Exception):
     def __init__(self, message: str, code: int = 1) -> None:
         super().__init__(message)
         self.code = code
+
+
+def console() -> Console:
+    """Where tables of rich go. Into a pipe they are as wide as they need to be, for grep rather than for eyes."""
+    from rich.console import Console
+
+    plain = Console()
+    return plain if plain.is_terminal else Console(width=_PIPE_WIDTH)
 
 
 def print_json(value: Any) -> None:

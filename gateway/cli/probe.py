@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.cli.output import ConfigOption, JsonOption, UserError, print_json
+from gateway.cli.output import ConfigOption, JsonOption, UserError, console, print_json
 from gateway.cli.pools import PoolArgument
 from gateway.config.problems import nearest
 
@@ -62,14 +62,12 @@ async def _probe(pool: Pool, replica: int, *, golden: bool) -> ProbeReport:
 
 
 def _print(report: ProbeReport) -> None:
-    from rich.console import Console
-
     from backends.probing.table import checks_table, contract_table
 
-    console = Console()
-    console.print(contract_table(report.contract))
+    screen = console()
+    screen.print(contract_table(report.contract))
     if report.checks:
-        console.print(checks_table(report))
+        screen.print(checks_table(report))
 
 
 def _plain(report: ProbeReport) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gateway.cli.client import DEFAULT_ADMIN, AdminClient, AdminOption
-from gateway.cli.output import JsonOption, UserError, print_json
+from gateway.cli.output import JsonOption, UserError, console, print_json
 from gateway.cli.pools import replica_row
 
 if TYPE_CHECKING:
@@ -59,14 +59,13 @@ def top(
     if as_json:
         print_json({"pools": first.pools, "replicas": first.replicas, "recent": first.recent, **first.counters})
         return
-    from rich.console import Console
     from rich.live import Live
 
-    console = Console()
-    if not console.is_terminal:
-        console.print(render(first, {}))
+    screen = console()
+    if not screen.is_terminal:
+        screen.print(render(first, {}))
         return
-    with Live(render(first, {}), console=console, screen=True, auto_refresh=False) as live:
+    with Live(render(first, {}), console=screen, screen=True, auto_refresh=False) as live:
         try:
             _follow(client, first, live.update, interval_s)
         except KeyboardInterrupt:
