@@ -73,11 +73,10 @@ async def probe_stop(session: Session) -> None:
     """Let it say something, then ask again with a word of that as the stop string."""
     said = await session.chat(_SHORT, ignore_eos=True)
     text = said.reasoning or said.content
-    words = _WORD.findall(text)
-    if said.status != 200 or not words:
+    word = _piece(text)
+    if said.status != 200 or not word:
         session.check("stop", None, _shape(said))
         return
-    word = words[len(words) // 2]  # not the last: there the token limit and the stop string would meet
     again = await session.chat(_SHORT, ignore_eos=True, stop=[word])
     stopped = again.choice.get("finish_reason") == "stop"
     where = "reasoning" if said.reasoning else "answer"
@@ -133,6 +132,12 @@ async def probe_efforts(session: Session) -> None:
     if default is not None:
         session.learn("default_effort", default, f"rendered like no effort: {', '.join(same)}")
     session.check("efforts", True, ", ".join(efforts))
+
+
+def _piece(text: str) -> str:
+    """Something said in the middle: at the end the token limit and the stop string would meet."""
+    pieces = _WORD.findall(text) or [piece for piece in (text[len(text) // 2 :][:3].strip(),) if len(piece) == 3]
+    return pieces[len(pieces) // 2] if pieces else ""
 
 
 def _alike(rendered: dict[str, tuple[int, ...]], ids: tuple[int, ...]) -> list[str]:

@@ -6,6 +6,7 @@ from backends.contract import Source
 from backends.engines import builtin
 from backends.probing import Budget, Target, probe_pool, unprobed
 from backends.probing.client import Answer
+from backends.probing.reasoning import _piece
 from tests.unit.backends.probing.fake import FakeEngine
 
 ALL = frozenset({"auto", "required", "named"})
@@ -241,6 +242,13 @@ async def test_an_engine_error_is_no_evidence(path, term, wrong):
     assert report.contract.source(term) is Source.DECLARED
     working = await probe(FakeEngine(), {term: wrong})
     assert [entry.term for entry in working.incidents] == [term]
+
+
+@pytest.mark.parametrize(
+    ("text", "piece"), [("1234567890", "678"), ("12 4", ""), ("", ""), ("a bb", ""), ("ab one two", "two")]
+)
+def test_a_stop_string_from_the_middle(text, piece):
+    assert _piece(text) == piece
 
 
 class Wrong:
