@@ -55,7 +55,7 @@ def simulators(folder: Path) -> Iterator[dict[str, list[str]]]:
             started.append((fault, urls[engine][-1], stack.enter_context(running(argv, log, grace_s=3)), log))
         for fault, url, process, log in started:
             if fault in {"", MIXED}:
-                wait_for(f"{url}/v1/models", process, log, 60)
+                wait_for(f"{url}/v1/models", process, log, 120)
         yield urls
 
 

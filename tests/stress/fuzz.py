@@ -55,17 +55,18 @@ class Fuzzer:
         """One case on a connection of its own."""
         try:
             async with asyncio.timeout(PATIENCE_S):
-                answer = await self._send(case.data)
+                answer = await self._send(case)
             self.answers[judge(case, answer)] += 1
         except (BrokenAnswerError, TimeoutError, ValueError, KeyError, TypeError) as error:
             self.complaints.append(f"{case.name}: {error!r} for {case.data[:300]!r}")
 
-    async def _send(self, data: bytes) -> bytes:
+    async def _send(self, case: Case) -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port, limit=READ_LIMIT)
         try:
-            writer.write(data)
+            writer.write(case.data)
             await writer.drain()
-            writer.write_eof()
+            if case.incomplete:  # only then: to a gateway, a client that closes its side has left
+                writer.write_eof()
             return await _first_answer(reader)
         except ConnectionError:  # refused in the middle of what we were sending
             return b""
@@ -84,6 +85,8 @@ async def _first_answer(reader: asyncio.StreamReader) -> bytes:
         lines = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:] if b": " in line)
         if length := lines.get(b"content-length"):
             return received + await reader.readexactly(int(length))
+        if b"transfer-encoding" in lines:
+            return received + await reader.readuntil(b"\r\n0\r\n\r\n")
         return received + await reader.read(READ_LIMIT)
     except asyncio.IncompleteReadError:
         return received
@@ -99,7 +102,7 @@ def judge(case: Case, answer: bytes) -> str:
         raise BrokenAnswerError("closed without an answer")
     head, _, body = answer.partition(b"\r\n\r\n")
     version, status, _ = head.split(b" ", 2)
-    if version != b"HTTP/1.1" or not status.isdigit():
+    if version not in {b"HTTP/1.1", b"HTTP/1.0"} or not status.isdigit():
         raise BrokenAnswerError(f"not HTTP: {head[:80]!r}")
     if int(status) >= 500 and int(status) not in (501, 505):
         raise BrokenAnswerError(f"the gateway or the engine took it badly: {answer[:400]!r}")
@@ -119,7 +122,7 @@ def run(folder: Path, count: int, seed: int) -> Fuzzer:
         "models": [{"name": "sim", "pools": ["sim"]}],
     }
     with running(sim, log, grace_s=3) as process:
-        wait_for(f"http://127.0.0.1:{port}/v1/models", process, log, 30)
+        wait_for(f"http://127.0.0.1:{port}/v1/models", process, log, 120)
         with gateway(config, folder) as target:
             fuzzer = Fuzzer(target)
             rng = random.Random(seed)

@@ -20,7 +20,7 @@ COMMAND = str(Path(sys.executable).with_name("headrace"))
 KEY = "hr-test-0123456789abcdef"
 ADMIN_TOKEN = "admin-test-0123456789abcdef"
 TENANT = {"name": "test", "keys": [{"id": "test", "sha256": hashlib.sha256(KEY.encode()).hexdigest()}]}
-START_LIMIT_S = 30.0
+START_LIMIT_S = 120.0
 
 
 @dataclass(frozen=True)
