@@ -67,6 +67,7 @@ class PassBody:
         if answer is None or "choices" not in answer:
             self.failure = truncated() if answer is None else self._frame_failure(body) or foreign()
             return b""
+        dropped = answer.pop("metadata", None)  # SGLang's own, of types that clients' models refuse
         try:
             changes = self._top(answer) | self._altered(answer["choices"])
         except msgspec.MsgspecError:
@@ -74,7 +75,7 @@ class PassBody:
         if self.failure is not None:
             return b""
         self.started = self.finished = True
-        return msgspec.json.encode(answer | changes) if changes else body
+        return msgspec.json.encode(answer | changes) if changes or dropped is not None else body
 
     def fail(self, error: GatewayError) -> bytes:
         """Never reached: an answer that is not streamed is not committed before it is whole."""

@@ -181,6 +181,7 @@ class PassThrough:
         if chunk is None or "choices" not in chunk:
             self.failure = self._frame_failure(data) or foreign()
             return b""
+        chunk.pop("metadata", None)  # SGLang's own, of types that clients' models refuse
         self._identify(chunk)
         self._take_usage(chunk)
         choices = list_of_fields(chunk["choices"])
