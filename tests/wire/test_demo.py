@@ -68,7 +68,7 @@ def start() -> Demo:
 def demo() -> Iterator[Demo]:
     running = start()
     try:
-        assert running.process.poll() is None, running.text
+        assert running.text.endswith(f"{LAST_LINE}\n"), running.text
         yield running
     finally:
         running.process.kill()
