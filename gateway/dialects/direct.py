@@ -70,6 +70,7 @@ class _Answer(msgspec.Struct, gc=False):
     choices: Annotated[list[_Choice], Meta(min_length=1)]
     usage: EngineUsage
     error: UnsetType = UNSET
+    metadata: UnsetType = UNSET  # SGLang's own, of types that clients' models refuse
 
 
 _asked = msgspec.json.Decoder(_Asked).decode
