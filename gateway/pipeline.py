@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
+import msgspec
 import structlog
 from aiohttp import hdrs, web
 
@@ -14,25 +15,31 @@ from backends.fleet import Fleet, Member
 from gateway.attempt import Attempt, AttemptKit
 from gateway.auth import Identity
 from gateway.bodies import read_body, ready_body
+from gateway.book import ContractBook
 from gateway.config.model import Model
 from gateway.dialects.base import Transcoder
+from gateway.dialects.effort import StickyEfforts
 from gateway.dialects.ids import Ids, maker
 from gateway.dialects.model import Request
 from gateway.dialects.registry import DecodeOptions, Dialect, EngineRequest
 from gateway.edge import allowed_origin
+from gateway.eligible import Eligible, PoolFilter
 from gateway.errors import Cause, GatewayError, from_failure
+from gateway.media.guard import MediaGuard
 from gateway.runtime import PoolRuntime, Runtime
 from gateway.stream import ClientStream
 from gateway.telemetry.hub import Telemetry
 from gateway.telemetry.record import AttemptRecord, ExchangeRecord
 from policies.cost_model.model import CostModel
 from policies.retry import RetryBudget, may_retry
-from policies.routing.request import RouteRequest
+from policies.routing.request import PoolShare, RouteRequest
 from policies.routing.router import Router
 
 log = structlog.get_logger("headrace.pipeline")
 
 _BYTES_PER_TOKEN = 4
+_NOBODY: Mapping[str, str] = {}
+_NAME_LIMIT = 128  # characters of a client's name for something that a table remembers
 Abort = Callable[[Member, str], None]
 
 
@@ -42,6 +49,7 @@ class Exchange:
     __slots__ = (
         "asked",
         "dialect",
+        "eligible",
         "home",
         "identity",
         "ids",
@@ -55,6 +63,7 @@ class Exchange:
     )
 
     asked: Request
+    eligible: Eligible
     identity: Identity
     ids: Ids
     model: Model
@@ -87,10 +96,14 @@ class Pipeline:
 
     __slots__ = (
         "_abort",
+        "_book",
         "_clock",
         "_cost_model",
+        "_efforts",
+        "_filter",
         "_fleet",
         "_kit",
+        "_media",
         "_new_id",
         "_retries",
         "_rng",
@@ -109,6 +122,9 @@ class Pipeline:
         cost_model: CostModel,
         retries: RetryBudget,
         telemetry: Telemetry,
+        book: ContractBook,
+        pool_filter: PoolFilter,
+        media: MediaGuard,
         kit: AttemptKit,
         rng: Random,
         abort: Abort,
@@ -120,10 +136,14 @@ class Pipeline:
         self._cost_model = cost_model
         self._retries = retries
         self._telemetry = telemetry
+        self._book = book
+        self._filter = pool_filter
+        self._media = media
         self._kit = kit
         self._clock = kit.clock
         self._rng = rng
         self._new_id = maker(rng)
+        self._efforts = StickyEfforts()
         self._abort = abort
         self.draining = False
 
@@ -178,8 +198,23 @@ class Pipeline:
         x.ids = Ids(x.dialect.name, int(record.wall), record.request_id, self._new_id)
         if x.keeper is not None and await x.keeper.recall(x, options):
             return
+        if session := asked.session or asked.cache_key:
+            self._settle_effort(x, session)
         self._retries.exchange()
+        x.eligible = self._filter.at_once(runtime, model.name, asked) or await self._filter.decide(
+            runtime, model.name, asked, x.dialect
+        )
         await self._attempts(x)
+
+    def _settle_effort(self, x: Exchange, session: str) -> None:
+        """Keep the effort of a session whose client does not always name it."""
+        asked = x.asked
+        # A client's side requests under another model name are a session of their own.
+        key = f"{x.identity.name} {asked.model[:_NAME_LIMIT]} {session[:_NAME_LIMIT]}"
+        effort = self._efforts.settle(key, asked.reasoning.effort)
+        if effort != asked.reasoning.effort:
+            asked.reasoning.effort = effort
+            asked.traits = msgspec.structs.replace(asked.traits, effort=effort)
 
     def _resolve(self, runtime: Runtime, identity: Identity, name: str) -> Model:
         model = runtime.models.resolve(name)
@@ -190,18 +225,19 @@ class Pipeline:
         identity.require_model(name, model.name)
         return model
 
-    def _decide(self, x: Exchange, tried: frozenset[str]) -> Decision:
+    def _decide(self, x: Exchange, pools: tuple[PoolShare, ...], tried: frozenset[str]) -> Decision:
         began = self._clock.monotonic()
         asked = x.asked
         request = RouteRequest(
-            pools=x.runtime.shares[x.model.name],
-            prompt_tokens=len(asked.body) // _BYTES_PER_TOKEN,
+            pools=pools,
+            prompt_tokens=x.eligible.tokens or len(asked.body) // _BYTES_PER_TOKEN,
             output_tokens=min(asked.max_output or 256, 256),
             policy=x.runtime.policy(x.identity, x.model),
             tenant=x.identity.name,
             session=asked.session or asked.cache_key or "",
             home=x.home,
             exclude=tried,
+            refused=x.eligible.refused or _NOBODY,
         )
         decision = self._router.decide(request, None, self._fleet.snapshot(), self._cost_model, self._rng)
         record = x.record
@@ -213,7 +249,14 @@ class Pipeline:
         """Try replicas, best first, until one answers; raises what the client is to be told otherwise."""
         tried: frozenset[str] = frozenset()
         failure: EngineFailure | None = None
-        while order := self._decide(x, tried).order:
+        pools = x.eligible.pools
+        while True:
+            order = self._decide(x, pools, tried).order
+            if not order:
+                if pools is x.eligible.spare or not x.eligible.spare:
+                    break
+                pools = x.eligible.spare
+                continue
             replica = order[0]
             member = self._fleet.member(replica.id)
             if member is not None:
@@ -240,7 +283,10 @@ class Pipeline:
     ) -> EngineFailure | None:
         """One attempt at one replica; returns how it failed, None when the client has its answer."""
         pool = x.runtime.pools[replica.pool]
-        sent = x.dialect.encode_engine_request(x.asked, pool.target)
+        target = self._book.targets[replica.pool]
+        sent = x.dialect.encode_engine_request(x.asked, target)
+        if x.asked.traits.modalities:
+            sent.body = await self._media.admit_body(sent.body, pool.config.media)
         record = x.record.attempt(replica, pool.config.engine, self._clock.monotonic())
         tokens = len(sent.body) // _BYTES_PER_TOKEN if sent.generates else 0
         lease = self._fleet.lease(member, tokens, tokens)
@@ -252,7 +298,7 @@ class Pipeline:
             if connection is None:
                 connection = await member.connections.dial()
             record.connected = self._clock.monotonic()
-            transcoder = x.dialect.transcoder(x.asked, sent, pool.target, x.ids, x.runtime.seal(x.identity))
+            transcoder = x.dialect.transcoder(x.asked, sent, target, x.ids, x.runtime.seal(x.identity))
             x.transcoder = transcoder
             self._announce(x, replica, sent)
             attempt = Attempt(
@@ -290,13 +336,15 @@ class Pipeline:
 
     def _announce(self, x: Exchange, replica: Replica, sent: EngineRequest) -> None:
         """Headers that depend on the attempt. A retry replaces those of the attempt before."""
-        if not sent.headers and not sent.adapted and not x.identity.tenant.show_replica:
+        changes = x.eligible.adaptations.get(replica.pool, ()) if x.eligible.adaptations else ()
+        if not sent.headers and not sent.adapted and not changes and not x.identity.tenant.show_replica:
             x.stream.attempt_lines(x.runtime.pools[replica.pool].announcement)
             return
         headers = {"x-gateway-pool": replica.pool, **sent.headers}
-        if sent.adapted:
-            headers["x-gateway-adapted"] = ", ".join(sent.adapted)
-            x.record.adaptations = sent.adapted
+        told = (*sent.adapted, *map(str, changes))
+        if told:
+            headers["x-gateway-adapted"] = ", ".join(told)
+            x.record.adaptations = told
         if x.identity.tenant.show_replica:
             headers["x-gateway-replica"] = replica.id
         x.stream.attempt_headers(headers)
