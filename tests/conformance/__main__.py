@@ -19,10 +19,11 @@ from pathlib import Path
 import anthropic
 import openai
 
-from tests.conformance import kit_chat, kit_errors, kit_messages, kit_responses
+from tests.conformance import kit_chat, kit_chat_tools, kit_errors, kit_messages, kit_messages_tools, kit_responses
 from tests.conformance.client import Ctx, Fail, Skip
 
-CHECKS = [*kit_chat.check.all, *kit_responses.check.all, *kit_messages.check.all, *kit_errors.check.all]
+KITS = (kit_chat, kit_chat_tools, kit_responses, kit_messages, kit_messages_tools, kit_errors)
+CHECKS = [check for kit in KITS for check in kit.check.all]
 
 
 def main():
