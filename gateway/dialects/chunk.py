@@ -14,6 +14,17 @@ _fields = msgspec.json.Decoder(dict[str, Raw])
 _list = msgspec.json.Decoder(list[dict[str, Raw]])
 
 
+def is_utf8(data: bytes) -> bool:
+    """Whether complete text is UTF-8, as JSON must be. Decoders that leave values as bytes do not look into them."""
+    if data.isascii():
+        return True
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def decode_fields(data: bytes | Raw) -> Fields | None:
     """The top level of a JSON object; None when it is none."""
     try:

@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from backends.contracts import EngineFailure
 from gateway.dialects.base import Usage
-from gateway.dialects.chunk import Fields, decode_fields, fields_of, list_of_fields, merged_usage, read_usage
+from gateway.dialects.chunk import Fields, decode_fields, fields_of, is_utf8, list_of_fields, merged_usage, read_usage
 from gateway.dialects.direct import direct_answer
 from gateway.dialects.events import ToolArgs, ToolOpen
 from gateway.dialects.failures import aborted, foreign, truncated
@@ -58,6 +58,9 @@ class PassBody:
     def eof(self) -> bytes:
         """The whole answer, or b"" with `failure` set."""
         body = b"".join(self._parts)
+        if not is_utf8(body):
+            self.failure = foreign()
+            return b""
         direct = direct_answer(body, self._name) if self._chat else None
         if direct is not None:
             self.usage, self.finish = direct

@@ -17,7 +17,7 @@ from msgspec import Raw
 from backends.contracts import EngineFailure
 from gateway.dialects import openai_errors
 from gateway.dialects.base import Usage
-from gateway.dialects.chunk import Fields, decode_fields, fields_of, list_of_fields, merged_usage, read_usage
+from gateway.dialects.chunk import Fields, decode_fields, fields_of, is_utf8, list_of_fields, merged_usage, read_usage
 from gateway.dialects.events import ToolArgs, ToolOpen
 from gateway.dialects.failures import aborted, foreign, truncated
 from gateway.dialects.ids import Ids
@@ -134,7 +134,8 @@ class PassThrough:
 
     def _plain(self, data: bytes) -> bool:
         """Whether an event between the known head and tail needs no look inside."""
-        return data.find(b"\\u", len(self._head)) < 0 and not (self._tools and b'"tool_calls":[' in data)
+        looked_at = data.find(b"\\u", len(self._head)) >= 0 or (self._tools and b'"tool_calls":[' in data)
+        return not looked_at and is_utf8(data)
 
     def _renamed(self, data: bytes) -> bytes:
         if self._head is not self._new_head:
@@ -170,6 +171,9 @@ class PassThrough:
             return b""
         if data == b"[DONE]":
             return self._close() if self.finished else b""
+        if not is_utf8(data):
+            self.failure = foreign()
+            return b""
         try:
             return self._event(self._mender.mend(data), block)
         except (msgspec.MsgspecError, ValueError):  # a level of the chunk that is not of the dialect

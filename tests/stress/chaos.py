@@ -29,6 +29,7 @@ from tests.support.processes import running, wait_for
 
 ENGINES = ("vllm", "sglang")
 MODEL = "sim"
+MODELS = ("either", *(f"only-{engine}" for engine in ENGINES))  # what clients ask for
 SHARE = 0.04  # how often each fault strikes a replica that has them all
 AFTER = {"reset_after": 3, "stall_after": 2, "truncate_after": 4, "error_frame": 2, "slow_first_byte": 0.3}
 MIXED = ",".join(f"{n}={AFTER[n]}:{SHARE}" if n in AFTER else f"{n}:{SHARE}" for n in FAULTS if n != "hang_health")
@@ -85,7 +86,7 @@ async def drive(target: Gateway, exchanges: int, concurrency: int, seed: int) ->
     """The exchanges, as the test tenant."""
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector, headers=target.headers) as session:
-        client = Client(session, target.url, ("either", *(f"only-{engine}" for engine in ENGINES)))
+        client = Client(session, target.url, MODELS)
         return await many(client, exchanges, concurrency, random.Random(seed))
 
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from backends.contracts import Fault
 from tests.unit.gateway.dialects import support
 from tests.unit.gateway.dialects.support import transcoder, whole
 
@@ -61,3 +62,9 @@ def test_an_answer_without_a_proper_end_is_a_failure(reason):
     subject = transcoder("chat", {})
     support.play(subject, whole({"content": "x"}, reason))
     assert subject.failure is not None
+
+
+def test_bytes_that_are_not_utf8_are_no_answer():
+    subject = transcoder("chat", {"model": "glm"})
+    assert support.play(subject, whole({"content": "hello"}).replace(b"hello", b"hel\xfflo")) == b""
+    assert subject.failure.fault is Fault.PROTOCOL

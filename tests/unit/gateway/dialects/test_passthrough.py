@@ -166,3 +166,14 @@ def test_completions_pass_through(engine):
     assert subject.finished
     assert out.endswith(b"data: [DONE]\n\n")
     assert support.play(transcoder("completions", {"stream": True}), data, 5) == out
+
+
+@pytest.mark.parametrize("at", [0, 1, 5])
+def test_bytes_that_are_not_utf8_end_a_stream(at):
+    texts = [b"w%d" % number for number in range(6)]
+    data = stream(*({"content": text.decode()} for text in texts)).replace(texts[at], b"\xff\xfe\xc3")
+    subject = transcoder("chat", ASK)
+    out = support.play(subject, data)
+    assert subject.failure.fault is Fault.PROTOCOL
+    assert b"\xff" not in out
+    assert all(text in out for text in texts[:at])
