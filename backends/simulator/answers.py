@@ -14,6 +14,7 @@ from backends.simulator.tokenizer import END, END_THINK, WORDS, Tokenizer
 
 Channel = Literal["reasoning", "content", "call", "silent"]
 REASONING_WORDS = {"low": 6, "high": 16, "max": 32}
+_LONGEST = 1 << 17  # tokens of an answer that nothing else bounds
 _TRIGGER = re.compile(r"\bcall:([A-Za-z0-9_-]+)(\{.*\})?", re.DOTALL)
 
 
@@ -90,8 +91,9 @@ class Planner:
             return self._tokens(json.dumps(sample(ask.grammar), ensure_ascii=False), "content")
         count = 16 + mark % 48
         if ask.ignore_eos:
-            count = max(count, min(ask.max_tokens, 1 << 17) - before + 1)
-        return self._tokens(self._words(mark, max(count, ask.min_tokens - before)), "content")
+            count = max(count, min(ask.max_tokens, _LONGEST) - before + 1)
+        wanted = min(max(count, ask.min_tokens - before), ask.max_tokens)  # a word is a token at least
+        return self._tokens(self._words(mark, wanted), "content")
 
     def _words(self, mark: int, count: int) -> str:
         words = []

@@ -189,6 +189,8 @@ class Engine:
         if self._decoding and not self._scheduling.prefill_first:
             step_s += profile.decode_s(len(self._decoding), self._context)
         own = steps * step_s + profile.prefill_s(found.total, request.prompt_tokens)
+        if left and self.tiers.host is not None:
+            own += profile.write_through_s + profile.write_through_per_token_s * left
         return max(max(busy, self._hold_until) + queued, ready) - now + own
 
     # -- boundaries --------------------------------------------------------------------------------------------------
