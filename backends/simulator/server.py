@@ -7,11 +7,14 @@ import contextlib
 import math
 import random
 import signal
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
-from aiohttp import web
+from aiohttp import StreamReader, web
+from aiohttp.http import RawRequestMessage
 
 from backends.profiles import EngineName, FsTier, HostTier, Profile, load_profile
 from backends.simulator.driver import Driver
@@ -31,6 +34,7 @@ from backends.simulator.wire import Flavour, Served
 
 _FLAVOURS: Mapping[EngineName, Callable[[], Flavour]] = {"vllm": VllmWire, "sglang": SglangWire, "nim": NimWire}
 _CHAINS: Mapping[EngineName, ChainOf] = {"vllm": vllm_chain, "sglang": sglang_chain, "nim": sglang_chain}
+_MAX_HEADER = 65_536  # bytes
 # Tiers that cost nothing, for a profile without any when files are asked for.
 _FREE_HOST = HostTier(0.0, 0.0, math.inf, 0.0, 1_000_000, 0.0)
 _FREE_FS = FsTier(0.0, math.inf, 0.0, 1 << 40, math.inf, 0.0)
@@ -64,7 +68,15 @@ class Simulator:
         """Listen, unless the fault `refuse` is certain: then the port stays closed."""
         if self._publisher is not None:
             self._replay = asyncio.create_task(self._publisher.serve_replay(), name="kv-replay")
-        server = web.Server(self.endpoints.handle, handler_cancellation=True, access_log=None, keepalive_timeout=5.0)
+        server = web.Server(
+            self.endpoints.handle,
+            request_factory=_request,
+            handler_cancellation=True,
+            access_log=None,
+            keepalive_timeout=5.0,  # uvicorn's
+            max_line_size=_MAX_HEADER,
+            max_field_size=_MAX_HEADER,
+        )
         self._runner = web.ServerRunner(server, shutdown_timeout=self.options.drain_s)
         await self._runner.setup()
         if self._faults.certain("refuse"):
@@ -119,7 +131,11 @@ async def start(options: SimOptions) -> Simulator:
     ports = (publisher.port, publisher.replay_port) if publisher else (None, None)
     endpoints = Endpoints(flavour, served, driver, counters, generator, faults, ports)
     simulator = Simulator(options, driver, generator, endpoints, faults, publisher)
-    await simulator.open()
+    try:
+        await simulator.open()
+    except OSError:
+        await simulator.stop()
+        raise
     return simulator
 
 
@@ -141,6 +157,14 @@ async def _serve(options: SimOptions) -> None:
     await stop.wait()
     await simulator.drain()
     await simulator.stop()
+
+
+def _request(
+    message: RawRequestMessage, payload: StreamReader, protocol: Any, writer: Any, task: asyncio.Task[None]
+) -> web.BaseRequest:
+    """A request whose body may be as large as an engine's: there is no limit."""
+    loop = asyncio.get_running_loop()
+    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=sys.maxsize)
 
 
 def _profile(options: SimOptions) -> Profile:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -25,7 +26,7 @@ class Sim:
     session: aiohttp.ClientSession
 
     async def post(self, path: str, body: Any, **headers: str) -> aiohttp.ClientResponse:
-        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        data = io.BytesIO(body if isinstance(body, bytes) else json.dumps(body).encode())
         response = await self.session.post(self.server.url + path, data=data, headers={**JSON, **headers})
         await response.read()
         return response

@@ -328,3 +328,18 @@ async def test_connection_stays_usable_after_an_early_refusal() -> None:
             async with one.post(sim.server.url + "/v1/chat/completions", data=b"{", headers=JSON) as response:
                 assert response.status == 400
                 assert payloads(await response.read()) == []
+
+
+async def test_large_bodies_and_headers() -> None:
+    async with simulator("vllm") as sim:
+        body = {"model": "sim", "messages": HELLO, "metadata": "x" * 3_000_000}
+        response = await sim.post("/v1/chat/completions", body, **{"x-long": "y" * 20_000})
+        assert response.status == 200
+
+
+async def test_a_taken_port_is_an_error_and_leaves_nothing() -> None:
+    async with simulator("vllm") as sim:
+        port = int(sim.server.url.rsplit(":", 1)[1])
+        with pytest.raises(OSError, match="in use"):
+            async with simulator("vllm", port=port, kv_events=0):
+                pass
