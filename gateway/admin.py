@@ -9,7 +9,9 @@ from typing import Any
 import msgspec
 from aiohttp import hdrs, web
 
+from backends.contract import TERMS, PoolContract, show
 from backends.contracts import FleetSnapshot, Replica
+from gateway.book import ContractBook
 from gateway.config.model import Config
 from gateway.config.redact import redacted
 from gateway.telemetry.hub import Telemetry
@@ -21,7 +23,7 @@ _encode = msgspec.json.encode
 class Admin:
     """Handlers of the admin port. Reads only; each answer is built from one snapshot."""
 
-    __slots__ = ("_config", "_ready", "_snapshot", "_telemetry")
+    __slots__ = ("_book", "_config", "_ready", "_snapshot", "_telemetry")
 
     def __init__(
         self,
@@ -29,12 +31,14 @@ class Admin:
         config: Callable[[], Config],
         snapshot: Callable[[], FleetSnapshot],
         telemetry: Telemetry,
+        book: ContractBook,
         ready: Callable[[], str],
     ) -> None:
         """`ready` says why the gateway should get no traffic, "" when it should."""
         self._config = config
         self._snapshot = snapshot
         self._telemetry = telemetry
+        self._book = book
         self._ready = ready
 
     def application(self) -> web.Application:
@@ -46,6 +50,7 @@ class Admin:
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/admin/v1/pools", self._pools)
         app.router.add_get("/admin/v1/replicas", self._replicas)
+        app.router.add_get("/admin/v1/contracts", self._contracts)
         app.router.add_get("/admin/v1/config", self._configuration)
         app.router.add_get("/admin/v1/exchanges", self._exchanges)
         return app
@@ -97,6 +102,11 @@ class Admin:
         snapshot = self._snapshot()
         return _json({"replicas": [_replica(replica, snapshot) for replica in snapshot.replicas]})
 
+    async def _contracts(self, _: web.Request) -> web.Response:
+        contracts = [_contract(contract) for contract in self._book.contracts.values()]
+        incidents = [{"pool": i.pool, "term": i.term, "said": str(i)} for i in self._book.incidents]
+        return _json({"contracts": contracts, "incidents": incidents})
+
     async def _configuration(self, _: web.Request) -> web.Response:
         return _json({"generation": self._telemetry.generation, "config": redacted(self._config())})
 
@@ -133,6 +143,16 @@ def _replica(replica: Replica, snapshot: FleetSnapshot) -> dict[str, Any]:
             "kv_capacity_tokens": load.kv_capacity_tokens,
         },
     }
+
+
+def _contract(contract: PoolContract) -> dict[str, Any]:
+    """The terms that are known, with where each comes from."""
+    terms = {
+        term: {"value": show(value), "source": source.value}
+        for term in TERMS
+        if (value := getattr(contract.terms, term)) is not None and (source := contract.source(term)) is not None
+    }
+    return {"pool": contract.pool, "engine": contract.engine, "held": contract.held, "terms": terms}
 
 
 def _listed(records: Iterable[ExchangeRecord]) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from backends.health import HealthProber
 from backends.supervisor import Supervisor
 from gateway.admin import Admin
 from gateway.attempt import AttemptKit
+from gateway.book import ContractBook
 from gateway.config.diff import Change
 from gateway.config.model import Config, Cors
 from gateway.dialects.counting import count_messages
@@ -26,8 +27,10 @@ from gateway.dialects.plain import Plain
 from gateway.dialects.registry import Dialect, standard
 from gateway.dialects.seal import Keys
 from gateway.edge import EdgeServer, Route, Routes
+from gateway.eligible import PoolFilter
 from gateway.errors import GatewayError
 from gateway.listing import Listing
+from gateway.media.guard import build as build_media_guard
 from gateway.pipeline import Pipeline
 from gateway.responses.routes import ResponsesApi
 from gateway.runtime import Runtime
@@ -35,6 +38,7 @@ from gateway.state.choose import open_store
 from gateway.telemetry.hub import Telemetry
 from gateway.telemetry.ids import IdSource
 from gateway.telemetry.lines import LineWriter
+from gateway.vault import Vaulted
 from gateway.watch import Watch
 from policies.cost_model.model import CostModel
 from policies.retry import RetryBudget
@@ -71,13 +75,21 @@ class App:
             lines=lines,
             version=version("headrace"),
         )
+        self.book = ContractBook(self._kinds, self.fleet, clock)
+        self._filter = PoolFilter(self.book, self.fleet)
+        self._media = build_media_guard()
+        runtime = self._runtime(config)
+        self.book.apply(config, runtime.bases())
         self.pipeline = Pipeline(
-            self._runtime(config),
+            runtime,
             fleet=self.fleet,
             router=Router(builtin_policies(), clock),
             cost_model=CostModel(),
             retries=RetryBudget(clock, config.retry.budget, config.retry.budget_min),
             telemetry=self.telemetry,
+            book=self.book,
+            pool_filter=self._filter,
+            media=self._media,
             kit=AttemptKit(clock, self._watch),
             rng=rng,
             abort=self._abort,
@@ -116,6 +128,9 @@ class App:
             stack.push_async_callback(self.supervisor.aclose)
             stack.callback(self._close_connections)
             self.supervisor.spawn(self._watch.run(), "time limits")
+            stack.push_async_callback(self._media.close)
+            self._filter.session = self._session
+            self.book.watch(self._session, self.supervisor)
             self._prober = HealthProber(self.fleet, self._session, self.supervisor)
             self._prober.watch(*self.fleet.apply(self.pipeline.runtime.specs()))
             yield
@@ -132,9 +147,11 @@ class App:
         runtime = self._runtime(config)
         joined, left = self.fleet.apply(runtime.specs())
         self.telemetry.apply(config.telemetry)
+        self.book.apply(config, runtime.bases())
         self.pipeline.runtime = runtime
-        if self._prober is not None:
+        if self._prober is not None and self._session is not None:
             self._prober.watch(joined, left)
+            self.book.watch(self._session, self.supervisor)
 
     def drain(self) -> None:
         """From now on `/readyz` says 503 and answers end their connections."""
@@ -156,6 +173,7 @@ class App:
             config=lambda: self.config,
             snapshot=self.fleet.snapshot,
             telemetry=self.telemetry,
+            book=self.book,
             ready=self.not_ready,
         ).application()
 
@@ -173,8 +191,11 @@ class App:
             routes.add(path, Route({"GET": handler}))
         for path, dialect in (
             ("/v1/chat/completions", self.dialects["chat"]),
-            ("/v1/completions", self.dialects["completions"]),
             ("/v1/messages", self.dialects["messages"]),
+        ):
+            routes.add(path, self._vaulted_route(dialect))
+        for path, dialect in (
+            ("/v1/completions", self.dialects["completions"]),
             ("/v1/messages/count_tokens", count_messages()),
         ):
             routes.add(path, self._exchange_route(dialect))
@@ -187,6 +208,15 @@ class App:
 
     def _exchange_route(self, dialect: Dialect) -> Route:
         return Route({"POST": lambda request, _: self.pipeline.exchange(request, dialect)}, dialect.name)
+
+    def _vaulted_route(self, dialect: Dialect) -> Route:
+        async def handle(request: web.BaseRequest, _: str) -> web.StreamResponse:
+            if not self.config.reasoning.vault:
+                return await self.pipeline.exchange(request, dialect)
+            vaulted = Vaulted(dialect, self.store)
+            return await self.pipeline.exchange(request, vaulted, keeper=vaulted)
+
+        return Route({"POST": handle}, dialect.name)
 
     def _request_id(self) -> str:
         return f"req_{self.telemetry.ids.hex(24)}"

@@ -245,19 +245,18 @@ class Pipeline:
             record.decision, record.deciding, record.decided = decision, began, self._clock.monotonic()
         return decision
 
+    def _choose(self, x: Exchange, tried: frozenset[str]) -> Replica | None:
+        """The best replica that was not tried; spare pools come when no other has one left."""
+        for pools in (x.eligible.pools, x.eligible.spare):
+            if pools and (order := self._decide(x, pools, tried).order):
+                return order[0]
+        return None
+
     async def _attempts(self, x: Exchange) -> None:
         """Try replicas, best first, until one answers; raises what the client is to be told otherwise."""
         tried: frozenset[str] = frozenset()
         failure: EngineFailure | None = None
-        pools = x.eligible.pools
-        while True:
-            order = self._decide(x, pools, tried).order
-            if not order:
-                if pools is x.eligible.spare or not x.eligible.spare:
-                    break
-                pools = x.eligible.spare
-                continue
-            replica = order[0]
+        while (replica := self._choose(x, tried)) is not None:
             member = self._fleet.member(replica.id)
             if member is not None:
                 failure = await self._attempt(x, replica, member)

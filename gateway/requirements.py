@@ -26,13 +26,12 @@ _REASONS: Final = 5  # pools whose reasons a client is told
 
 def requirements(
     asked: Request,
-    engine_path: str,
     *,
     lora: str | None = None,
     engine_storage: bool = False,
     priority: bool = False,
 ) -> RequestTraits:
-    """What a decoded request needs of the pool that serves it at `engine_path`.
+    """What a decoded request needs of the pool that serves it.
 
     `engine_storage`: the engine itself has to keep or know responses, because the gateway stores none. `priority`:
     the request has one. Media make the size of the body say nothing of the prompt, which then is not bounded.
@@ -55,7 +54,7 @@ def requirements(
     )
     return RequestTraits(
         dialect=asked.dialect,
-        endpoint=engine_path,
+        endpoint=asked.engine_path,
         needs=bits | needs(output_format=traits.grammar),
         effort=effort,
         lora=lora,

@@ -71,6 +71,10 @@ class Runtime:
         """Routing profile of an exchange: the tenant's, else the model's, else the default ("")."""
         return identity.tenant.routing or model.routing or ""
 
+    def bases(self) -> Mapping[str, Target]:
+        """The pools as codecs see them before any contract."""
+        return {name: pool.target for name, pool in self.pools.items()}
+
     def specs(self) -> tuple[PoolSpec, ...]:
         """The pools as the fleet sees them."""
         return tuple(_spec(pool) for pool in self.config.pools)

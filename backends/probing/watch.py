@@ -53,6 +53,16 @@ class ContractWatcher:
         self._last: dict[str, LastRun] = {}
         self.contracts: dict[str, PoolContract] = {name: unprobed(watched.target) for name, watched in pools.items()}
 
+    def apply(self, pools: Mapping[str, Watched]) -> None:
+        """Watch these pools from now on. One whose target stays keeps its contract and the time of its last run."""
+        old = self._pools
+        stays = {name for name, watched in pools.items() if name in old and old[name].target == watched.target}
+        self._pools = dict(pools)
+        self._last = {name: last for name, last in self._last.items() if name in stays}
+        self.contracts = {
+            name: self.contracts[name] if name in stays else unprobed(watched.target) for name, watched in pools.items()
+        }
+
     async def run(self, tick_s: float = 1.0) -> None:
         """Probe what is due, for ever."""
         while True:
@@ -61,7 +71,7 @@ class ContractWatcher:
 
     async def step(self) -> None:
         """One round over all pools."""
-        for name, watched in self._pools.items():
+        for name, watched in tuple(self._pools.items()):
             snapshot = self._fleet.snapshot()
             ready = [replica for replica in snapshot.by_pool.get(name, ()) if replica.state is ReplicaState.READY]
             if not ready:
@@ -87,6 +97,8 @@ class ContractWatcher:
                 self._take(name, report, quietest.version)
 
     def _take(self, name: str, report: ProbeReport, version: str) -> None:
+        if name not in self._pools:  # it left during the run
+            return
         self._last[name] = LastRun(self._clock.monotonic(), version, report.complete)
         known = set(self.contracts[name].contradictions)
         self.contracts[name] = report.contract

@@ -46,6 +46,7 @@ class Completions:
         stops = read_stops(values.get("stop"))
         return Request(
             dialect="completions",
+            engine_path="/v1/completions",
             model=values["model"],
             stream=values.get("stream", False),
             traits=Traits(

@@ -23,8 +23,27 @@ from gateway.errors import GatewayError
 # What decides how the chat template is rendered. `add_generation_prompt` is not among them: without it both engines
 # render as they do for a chat completion.
 _RENDERED = ("model", "messages", "tools", "tool_choice", "chat_template_kwargs", "reasoning_effort")
+TOKENIZE = "/tokenize"
 _EFFORT = "x-gateway-reasoning-effort"
 _object = msgspec.json.Decoder(dict[str, Raw] | None).decode
+
+
+def tokenize_body(chat: bytes) -> bytes:
+    """What of an engine's Chat body shapes the prompt, for the engine's `TOKENIZE`."""
+    fields = decode_fields(chat) or {}
+    body = {name: fields[name] for name in _RENDERED if name in fields}
+    if "reasoning_effort" in body:  # vLLM's tokenizer takes it among the arguments of the template only
+        arguments = _object(body.get("chat_template_kwargs", b"null")) or {}
+        arguments = {"reasoning_effort": body["reasoning_effort"], **arguments}
+        body["chat_template_kwargs"] = Raw(msgspec.json.encode(arguments))
+    return msgspec.json.encode(body)
+
+
+def read_count(answer: bytes) -> int | None:
+    """The number in the answer of an engine's `TOKENIZE`; None when there is none."""
+    fields = decode_fields(answer)
+    count = bytes(fields.get("count", b"")) if fields is not None else b""
+    return int(count) if count.isdigit() else None
 
 
 class Counting:
@@ -51,14 +70,8 @@ class Counting:
     def encode_engine_request(self, request: Request, target: Target) -> EngineRequest:
         """What of the Chat body shapes the prompt, for the engine's tokenizer."""
         sent = self._inner.encode_engine_request(request, target)
-        fields = decode_fields(sent.body) or {}
-        body = {name: fields[name] for name in _RENDERED if name in fields}
-        if "reasoning_effort" in body:  # vLLM's tokenizer takes it among the arguments of the template only
-            arguments = _object(body.get("chat_template_kwargs", b"null")) or {}
-            arguments = {"reasoning_effort": body["reasoning_effort"], **arguments}
-            body["chat_template_kwargs"] = Raw(msgspec.json.encode(arguments))
         headers = {name: value for name, value in sent.headers.items() if name != _EFFORT}  # no answer, no effort
-        return EngineRequest("/tokenize", msgspec.json.encode(body), stream=False, headers=headers, generates=False)
+        return EngineRequest(TOKENIZE, tokenize_body(sent.body), stream=False, headers=headers, generates=False)
 
     def transcoder(
         self,
@@ -98,13 +111,13 @@ class Counted:
     def eof(self) -> bytes:
         """The number in the client's form."""
         body = b"".join(self._parts)
-        fields = decode_fields(body)
-        count = bytes(fields.get("count", b"")) if fields is not None else b""
-        if not count.isdigit():
-            self.failure = truncated() if fields is None else self._target.frame_failure(body) or foreign()
+        count = read_count(body)
+        if count is None:
+            whole = decode_fields(body) is not None
+            self.failure = self._target.frame_failure(body) or foreign() if whole else truncated()
             return b""
         self.started = self.finished = True
-        return msgspec.json.encode({**self._answer, "input_tokens": int(count)})
+        return msgspec.json.encode({**self._answer, "input_tokens": count})
 
     def fail(self, error: GatewayError) -> bytes:
         """Never reached: nothing is committed before the answer is whole."""

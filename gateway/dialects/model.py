@@ -145,6 +145,7 @@ class Request(msgspec.Struct, kw_only=True):
     traits: Traits
     body: bytes  # the client's bytes
     raw: dict[str, msgspec.Raw]  # the client's top-level fields
+    engine_path: str = "/v1/chat/completions"  # what a pool must have to serve it
     turns: list[Turn] = []
     tools: list[Tool] = []
     tool_choice: ToolChoice = msgspec.field(default_factory=ToolChoice)

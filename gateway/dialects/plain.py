@@ -48,7 +48,14 @@ class Plain:
         stream = bool(read("stream", _flag, fields["stream"])) if "stream" in fields else False
         traits = Traits(stream=stream, prompt_bytes=len(body))
         return Request(
-            dialect=self.name, model=model, stream=stream, traits=traits, body=body, raw=fields, ignored=ignored
+            dialect=self.name,
+            model=model,
+            stream=stream,
+            traits=traits,
+            body=body,
+            raw=fields,
+            engine_path=self._engine_path,
+            ignored=ignored,
         )
 
     def encode_engine_request(self, request: Request, target: Target) -> EngineRequest:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import aiohttp
+import msgspec
 
 from gateway.config.contracts import Media
 from gateway.errors import Cause, GatewayError
@@ -101,6 +102,13 @@ class MediaGuard:
         """Close all connections."""
         await self._session.close()
         await self._resolver.close()
+
+    async def admit_body(self, body: bytes, policy: Media) -> bytes:
+        """`admit` for all media of an engine's Chat body; the same object when nothing was replaced."""
+        chat = msgspec.json.decode(body)
+        items = tuple(media_items(chat.get("messages", ())))
+        replaced = await self.admit(items, policy) if items else 0
+        return msgspec.json.encode(chat) if replaced else body
 
     async def admit(self, items: Sequence[MediaItem], policy: Media) -> int:
         """Check every item and, by policy, replace its URL by a data URL; returns how many were replaced.

@@ -9,10 +9,8 @@ from gateway.requirements import refused, requirements, speaking
 from policies.enforcement import enforce
 from tests.unit.policies.contracts_of_glm import NIM, RUST, SMALL
 
-PATH = "/v1/chat/completions"
 
-
-def asked(dialect="chat", budget=None, **traits):
+def asked(dialect="chat", budget=None, engine_path="/v1/chat/completions", **traits):
     return Request(
         dialect=dialect,
         model="glm",
@@ -20,13 +18,14 @@ def asked(dialect="chat", budget=None, **traits):
         traits=Traits(**traits),
         body=b"{}",
         raw={},
+        engine_path=engine_path,
         reasoning=Reasoning(budget=budget),
     )
 
 
 def test_plain():
-    made = requirements(asked(prompt_bytes=6400), PATH)
-    assert (made.needs, made.effort, made.endpoint) == (0, None, PATH)
+    made = requirements(asked(prompt_bytes=6400))
+    assert (made.needs, made.effort, made.endpoint) == (0, None)
     assert (made.prompt_min, made.prompt_max) == (100, 6416)
 
 
@@ -47,17 +46,17 @@ def test_plain():
     ],
 )
 def test_bits(traits, bits):
-    assert requirements(asked(**traits), PATH).needs == bits
+    assert requirements(asked(**traits)).needs == bits
 
 
 def test_the_rest():
-    made = requirements(asked(budget=100, n=3, max_output=50), PATH, lora="sql", engine_storage=True, priority=True)
+    made = requirements(asked(budget=100, n=3, max_output=50), lora="sql", engine_storage=True, priority=True)
     assert made.needs == can.THINKING_BUDGET | can.STORAGE | can.PRIORITY
     assert (made.lora, made.choices, made.max_output) == ("sql", 3, 50)
 
 
 def test_the_size_of_media_says_nothing_of_the_prompt():
-    made = requirements(asked(modalities=frozenset({"image"}), prompt_bytes=5_000_000), PATH)
+    made = requirements(asked(modalities=frozenset({"image"}), prompt_bytes=5_000_000))
     assert (made.prompt_min, made.prompt_max) == (0, 0)
 
 
@@ -91,7 +90,7 @@ def test_what_a_contract_does_not_know_stays():
 
 
 def test_a_refusal_names_the_field_and_every_pools_reason():
-    error = refused(enforce(requirements(asked(modalities=frozenset({"video"})), PATH), [NIM, RUST]), "glm")
+    error = refused(enforce(requirements(asked(modalities=frozenset({"video"}))), [NIM, RUST]), "glm")
     assert (error.cause, error.param) == (Cause.UNSUPPORTED_VALUE, "messages")
     assert error.message == (
         "No pool of `glm` can serve this request: nim: video input is not validated by its python frontend; "
@@ -100,17 +99,17 @@ def test_a_refusal_names_the_field_and_every_pools_reason():
 
 
 def test_an_overflow_carries_its_numbers():
-    error = refused(enforce(requirements(asked("messages", prompt_bytes=640_000), PATH), [SMALL]), "glm")
+    error = refused(enforce(requirements(asked("messages", prompt_bytes=640_000)), [SMALL]), "glm")
     assert (error.cause, error.param, error.numbers) == (Cause.CONTEXT_LENGTH, "messages", (10_000, 4096))
-    error = refused(enforce(requirements(asked("responses", max_output=5000), PATH), [SMALL]), "glm")
+    error = refused(enforce(requirements(asked("responses", max_output=5000)), [SMALL]), "glm")
     assert (error.cause, error.param) == (Cause.UNSUPPORTED_VALUE, "max_output_tokens")
 
 
 def test_a_missing_endpoint_is_not_found():
-    error = refused(enforce(requirements(asked(), "/inference/v1/generate"), [NIM]), "glm")
+    error = refused(enforce(requirements(asked(engine_path="/inference/v1/generate")), [NIM]), "glm")
     assert error.cause is Cause.NOT_FOUND
 
 
 def test_only_a_refusal_is_told():
     with pytest.raises(ValueError, match="refuses nothing"):
-        refused(enforce(requirements(asked(), PATH), [NIM]), "glm")
+        refused(enforce(requirements(asked()), [NIM]), "glm")

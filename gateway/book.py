@@ -1,0 +1,132 @@
+"""The contracts in use: what each pool can do, as the filter and the codecs want it, kept true by probing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+import aiohttp
+
+from backends.capabilities import Capabilities, capabilities
+from backends.contract import Contradiction, PoolContract
+from backends.contracts import Clock
+from backends.engines.base import Registry
+from backends.fleet import Fleet
+from backends.probing import AiohttpProbe, Budget, unprobed
+from backends.probing.schedule import Schedule
+from backends.probing.watch import ContractWatcher, Watched
+from backends.supervisor import Supervisor
+from deploy.recipes import Catalogue
+from gateway.config.model import Config, Pool
+from gateway.contracts import target
+from gateway.dialects.target import Target
+from gateway.requirements import speaking
+
+_INCIDENTS = 256
+_TEXT_PATH = "/v1/chat/completions"
+
+
+class ContractBook:
+    """Contract, capabilities and codec view of every pool. Before the first probe a contract says what is declared."""
+
+    __slots__ = (
+        "_bases",
+        "_catalogue",
+        "_clock",
+        "_config",
+        "_fleet",
+        "_kinds",
+        "_room",
+        "_task",
+        "_watcher",
+        "capabilities",
+        "contracts",
+        "incidents",
+        "targets",
+    )
+
+    def __init__(self, kinds: Registry, fleet: Fleet, clock: Clock) -> None:
+        self._kinds = kinds
+        self._fleet = fleet
+        self._clock = clock
+        self._catalogue = Catalogue.read()
+        self._config: Config | None = None
+        self._bases: Mapping[str, Target] = {}
+        self._watcher: ContractWatcher | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._room: dict[str, int] = {}
+        self.contracts: dict[str, PoolContract] = {}
+        self.capabilities: dict[str, Capabilities] = {}
+        self.targets: dict[str, Target] = {}
+        self.incidents: deque[Contradiction] = deque(maxlen=_INCIDENTS)  # the newest last
+
+    def apply(self, config: Config, bases: Mapping[str, Target]) -> None:
+        """Follow a configuration; `bases` are the codec views before any contract. Probed pools keep what is known."""
+        old = {} if self._config is None else {pool.name: pool for pool in self._config.pools}
+        self._config, self._bases = config, bases
+        for pool in config.pools:
+            same = old.get(pool.name) == pool
+            known = self.contracts.get(pool.name) if same else None
+            self._take(known or unprobed(target(pool, self._kinds, self._catalogue)))
+        for name in self.contracts.keys() - {pool.name for pool in config.pools}:
+            del self.contracts[name], self.capabilities[name], self.targets[name]
+        self._measure_room()
+
+    def watch(self, session: aiohttp.ClientSession, supervisor: Supervisor) -> None:
+        """Probe from now on, by the configuration of the last `apply`."""
+        if self._config is None:
+            return
+        pools = {pool.name: self._watched(pool, session) for pool in self._config.pools}
+        if self._watcher is not None:
+            self._watcher.apply(pools)
+            return
+        self._watcher = ContractWatcher(
+            pools, self._fleet, self._clock, on_contract=self._learned, on_incident=self._contradicted
+        )
+        self._task = supervisor.spawn(self._watcher.run(), "contracts")
+
+    def of(self, pools: Sequence[str]) -> list[Capabilities]:
+        """Capabilities of these pools, in this order."""
+        return [self.capabilities[name] for name in pools]
+
+    def room(self, model: str) -> int:
+        """Tokens of prompt and output that every pool of a model has room for, for plain text on Chat.
+
+        0 when some pool of it cannot take even that.
+        """
+        return self._room.get(model, 0)
+
+    def _watched(self, pool: Pool, session: aiohttp.ClientSession) -> Watched:
+        key = pool.api_key.get_secret_value() if pool.api_key else None
+        return Watched(
+            target=target(pool, self._kinds, self._catalogue),
+            client=lambda url: AiohttpProbe(session, url, api_key=key),
+            schedule=Schedule(interval_s=pool.probe.golden_interval_s),
+            budget=Budget(),
+            golden=pool.probe.golden,
+        )
+
+    def _learned(self, contract: PoolContract) -> None:
+        if contract.pool in self._bases:
+            self._take(contract)
+            self._measure_room()
+
+    def _contradicted(self, incident: Contradiction) -> None:
+        self.incidents.append(incident)
+
+    def _take(self, contract: PoolContract) -> None:
+        name = contract.pool
+        self.contracts[name] = contract
+        self.capabilities[name] = capabilities(contract)
+        self.targets[name] = speaking(self._bases[name], contract)
+
+    def _measure_room(self) -> None:
+        if self._config is None:
+            return
+        self._room = {model.name: min(map(_room, self.of(model.pools))) for model in self._config.models}
+
+
+def _room(pool: Capabilities) -> int:
+    takes = not pool.held and (pool.endpoints is None or _TEXT_PATH in pool.endpoints)
+    return min(pool.window, pool.max_output) if takes else 0
