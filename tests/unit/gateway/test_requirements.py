@@ -25,7 +25,7 @@ def asked(dialect="chat", budget=None, engine_path="/v1/chat/completions", **tra
 
 def test_plain():
     made = requirements(asked(prompt_bytes=6400))
-    assert (made.needs, made.effort, made.endpoint) == (0, None)
+    assert (made.needs, made.effort, made.endpoint) == (0, None, "/v1/chat/completions")
     assert (made.prompt_min, made.prompt_max) == (100, 6416)
 
 
