@@ -12,6 +12,7 @@ from gateway.dialects.base import Usage
 from gateway.dialects.chunk import openai_usage
 from gateway.dialects.collect import Collected
 from gateway.dialects.events import Counted, End, Event, Refusal, Text, Think, ToolArgs, ToolOpen
+from gateway.dialects.freetext import FreeText
 from gateway.dialects.ids import Ids
 from gateway.dialects.model import Request
 from gateway.dialects.sse import DONE, frame
@@ -42,7 +43,7 @@ class ChatStream:
             "model": request.model,
         }
         self._roles: set[int] = set()
-        self._custom: dict[tuple[int, int], list[str]] = {}  # arguments of open custom calls, by choice and index
+        self._custom: dict[tuple[int, int], FreeText] = {}  # open custom calls, by choice and index
         self._write: dict[type, Callable[[Any], bytes]] = {
             Think: self._think,
             Text: self._text,
@@ -105,26 +106,28 @@ class ChatStream:
             return self._chunk(event.choice, {"function_call": {"name": origin.name, "arguments": ""}})
         call: dict[str, Any] = {"index": event.index, "id": event.id, "type": origin.kind}
         if origin.kind == "custom":
-            self._custom[event.choice, event.index] = []
+            self._custom[event.choice, event.index] = FreeText()
             call["custom"] = {"name": origin.name, "input": ""}
         else:
             call["function"] = {"name": origin.name, "arguments": ""}
         return self._chunk(event.choice, {"tool_calls": [call]})
 
     def _args(self, event: ToolArgs) -> bytes:
-        pieces = self._custom.get((event.choice, event.index))
-        if pieces is not None:
-            pieces.append(event.fragment)
-            return b""
+        free = self._custom.get((event.choice, event.index))
+        if free is not None:
+            return self._free_text(event.choice, event.index, free.feed(event.fragment))
         if self._request.legacy_functions:
             return self._chunk(event.choice, {"function_call": {"arguments": event.fragment}})
         call = {"index": event.index, "function": {"arguments": event.fragment}}
         return self._chunk(event.choice, {"tool_calls": [call]})
 
+    def _free_text(self, choice: int, index: int, text: str) -> bytes:
+        return self._chunk(choice, {"tool_calls": [{"index": index, "custom": {"input": text}}]}) if text else b""
+
     def _end(self, event: End) -> bytes:
         out = [
-            self._chunk(choice, {"tool_calls": [{"index": index, "custom": {"input": unwrap("".join(pieces))}}]})
-            for (choice, index), pieces in self._custom.items()
+            self._free_text(choice, index, free.finish())
+            for (choice, index), free in self._custom.items()
             if choice == event.choice
         ]
         out.append(self._chunk(event.choice, {}, finish_reason(event, self._request)))

@@ -9,11 +9,12 @@ import msgspec
 
 from gateway.dialects.base import Usage
 from gateway.dialects.events import Counted, End, Event, Refusal, Text, Think, ToolArgs, ToolOpen
+from gateway.dialects.freetext import FreeText
 from gateway.dialects.ids import Ids
 from gateway.dialects.model import Request
 from gateway.dialects.responses_resource import resource, usage_record
 from gateway.dialects.sse import named
-from gateway.dialects.tools import Origin, unwrap
+from gateway.dialects.tools import Origin
 from gateway.errors import Cause, GatewayError
 
 _encode = msgspec.json.encode
@@ -90,13 +91,14 @@ class _Content:
 class _Call:
     """An open tool call."""
 
-    __slots__ = ("index", "item", "origin", "pieces")
+    __slots__ = ("free", "index", "item", "origin", "pieces")
 
     def __init__(self, item: dict[str, Any], origin: Origin, index: int) -> None:
         self.item = item
         self.origin = origin
         self.index = index
         self.pieces: list[str] = []
+        self.free = FreeText()  # of a custom tool
 
 
 class ResponsesStream:
@@ -264,13 +266,17 @@ class ResponsesStream:
 
     def _args(self, event: ToolArgs) -> bytes:
         call = self._calls[event.index]
+        if call.origin.kind == "custom":
+            return self._free_text(call, call.free.feed(event.fragment))
         call.pieces.append(event.fragment)
-        if call.origin.kind == "custom":  # its text is inside a JSON string that is not whole yet
-            return b""
         return self._emit(
             "response.function_call_arguments.delta",
             {"item_id": call.item["id"], "output_index": call.index, "delta": event.fragment},
         )
+
+    def _free_text(self, call: _Call, text: str) -> bytes:
+        place = {"item_id": call.item["id"], "output_index": call.index}
+        return self._emit("response.custom_tool_call_input.delta", place | {"delta": text}) if text else b""
 
     def _close_all(self, status: str) -> bytes:
         out = [self._close(status)]
@@ -282,8 +288,8 @@ class ResponsesStream:
         arguments = "".join(call.pieces)
         place = {"item_id": call.item["id"], "output_index": call.index}
         if call.origin.kind == "custom":
-            text = unwrap(arguments)
-            delta = self._emit("response.custom_tool_call_input.delta", place | {"delta": text}) if text else b""
+            delta = self._free_text(call, call.free.finish())
+            text = call.free.text
             done = self._emit("response.custom_tool_call_input.done", place | {"input": text})
             finished = call.item | {"input": text, "status": status}
             return delta + done + self._item_done(call.index, finished)
