@@ -24,7 +24,7 @@ from tiering.chain import Layout
 from tiering.events.decode import KvEvent, Stored
 from tiering.events.discovery import Source, sglang_sources, vllm_sources
 from tiering.events.feed import EventFeed
-from tiering.events.tracker import Phase
+from tiering.events.tracker import Action, Phase
 from tiering.events.verify import HashCheck
 from tiering.hashing.memo import ChainHasher
 from tiering.hashing.scheme import Extras, Scheme
@@ -247,7 +247,7 @@ async def broken(bench: Bench, service: KvService) -> tuple[Counter[Cause | None
     causes: Counter[Cause | None] = Counter()
     changes: list[Change] = []
     for number in range(50):
-        messages = [*base, {"role": "assistant", "content": "So."}, {"role": "user", "content": text(number, 5)}]
+        messages = [*base, {"role": "assistant", "content": "So."}, {"role": "user", "content": text(number, 60)}]
         outcome = await bench.exchange(service, messages)
         causes[outcome.verdict.cause] += 1
         changes += service.changes()
@@ -278,11 +278,16 @@ async def test_a_wrong_seed_is_named_and_the_pool_looked_up_by_text(vllm_url: st
 async def test_lost_events_are_named_and_the_pool_demoted(bench: Bench, tokenizer: ChatTokenizer) -> None:
     service, _ = bench.service(await scheme_of(bench), tokenizer)
     (link,) = bench.feed._links.values()
-    numbers = itertools.count(10**9, 10)
+    numbers = itertools.count(10**9)
     hear = link._hear
-    # Every batch arrives with a hole before it that no replay can fill.
+    # Every second batch is lost, and no replay can fill the hole.
     link.tracker._can_replay = False
-    link._hear = lambda frames: hear([frames[0], next(numbers).to_bytes(8, "big"), frames[2]])  # type: ignore[method-assign]
+
+    def lossy(frames: list[bytes]) -> list[Action]:
+        number = next(numbers)
+        return hear([frames[0], number.to_bytes(8, "big"), frames[2]]) if number % 2 else []
+
+    link._hear = lossy  # type: ignore[method-assign]
     causes, (change,) = await broken(bench, service)
     assert (change.to, change.cause) == ("load_only", Cause.LOST_EVENTS)
     assert causes.most_common(1)[0][0] is Cause.LOST_EVENTS

@@ -22,9 +22,8 @@ SMALL = Sizes(blocks=500, sets=256, holders=64)
 
 
 def prompt(seed: int, blocks: int) -> list[int]:
-    return [random.Random(f"{seed}").getrandbits(64)] + [
-        random.Random(f"{seed}/{i}").getrandbits(64) for i in range(1, blocks)
-    ]
+    source = random.Random(seed)
+    return [source.getrandbits(64) for _ in range(blocks)]
 
 
 def chain(hashes: list[int], layout: Layout = PLAIN) -> Chain:
