@@ -204,6 +204,9 @@ class Reasoning(Node):
     seal_keys: tuple[Secret, ...] = ()
     messages_show_thinking: Literal["asked", "always"] = "asked"
     responses_reasoning: Literal["summary", "raw", "hidden"] = "summary"
+    vault: bool = False  # keep reasoning under the ids of its tool calls, for clients that do not bring it back
+    vault_ttl_s: Positive = 3600.0
+    vault_bytes_per_tenant: int = Field(64 * 1024 * 1024, gt=0)
 
 
 class Config(Node):
