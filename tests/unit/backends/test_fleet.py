@@ -38,7 +38,8 @@ async def test_replicas_have_stable_ids(fleet: Fleet) -> None:
     joined, left = fleet.apply([replace(A, urls=("http://127.0.0.1:2", "http://127.0.0.1:9")), B])
     assert [m.id for m in joined] == ["a/0"]
     assert [m.url for m in left] == ["http://127.0.0.1:1"]
-    assert {r.url: r.id for r in fleet.snapshot().by_pool["a"]} == {"http://127.0.0.1:2": "a/1", "http://127.0.0.1:9": "a/0"}
+    ids = {r.url: r.id for r in fleet.snapshot().by_pool["a"]}
+    assert ids == {"http://127.0.0.1:2": "a/1", "http://127.0.0.1:9": "a/0"}
 
 
 async def test_snapshot_is_rebuilt_only_on_news(fleet: Fleet) -> None:

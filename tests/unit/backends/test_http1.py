@@ -66,7 +66,10 @@ def test_extensions_and_trailers_are_skipped() -> None:
     assert body.rest == b""
 
 
-@pytest.mark.parametrize("wire", [b"0x3\r\nabc\r\n", b"-1\r\n", b"\r\n", b"3\r\nabcd\r\n", b"f" * 20 + b"\r\n", b"1" * 2000])
+BAD_CHUNKS = [b"0x3\r\nabc\r\n", b"-1\r\n", b"\r\n", b"3\r\nabcd\r\n", b"f" * 20 + b"\r\n", b"1" * 2000]
+
+
+@pytest.mark.parametrize("wire", BAD_CHUNKS)
 def test_malformed_chunks_are_refused(wire: bytes) -> None:
     with pytest.raises(ProtocolError):
         ChunkedBody().feed(wire)
