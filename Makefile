@@ -8,7 +8,8 @@ KIT := tests/engine
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-real test lint types contracts pytest engines peers test-engines test-clients \
-  bench bench-quick bench-index bench-contract bench-routing chaos fuzz soak lock clean
+  bench bench-quick bench-index bench-contract bench-routing bench-dialects bench-trace \
+  chaos fuzz soak lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -68,6 +69,12 @@ bench-contract: setup ## contract filter and adaptation
 
 bench-routing: setup ## routing policies on recorded traffic
 	$(BIN)/python -m tests.bench.bench_routing
+
+bench-dialects: setup ## translation per chunk and per request
+	$(BIN)/python -m tests.bench.bench_dialects
+
+bench-trace: setup ## what telling of one exchange costs
+	$(BIN)/python -m tests.bench.bench_trace
 
 chaos: setup ## 10 000 exchanges with every fault mixed in
 	$(BIN)/python -m tests.stress.chaos
