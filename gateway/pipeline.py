@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 import msgspec
 import structlog
@@ -17,14 +16,13 @@ from gateway.auth import Identity
 from gateway.bodies import read_body, ready_body
 from gateway.book import ContractBook
 from gateway.config.model import Model
-from gateway.dialects.base import Transcoder
 from gateway.dialects.effort import StickyEfforts
 from gateway.dialects.ids import Ids, maker
-from gateway.dialects.model import Request
-from gateway.dialects.registry import DecodeOptions, Dialect, EngineRequest
+from gateway.dialects.registry import Dialect, EngineRequest
 from gateway.edge import allowed_origin
-from gateway.eligible import Eligible, PoolFilter
+from gateway.eligible import PoolFilter
 from gateway.errors import Cause, GatewayError, from_failure
+from gateway.exchange import Exchange, Keeper
 from gateway.media.guard import MediaGuard
 from gateway.runtime import PoolRuntime, Runtime
 from gateway.stream import ClientStream
@@ -41,54 +39,6 @@ _BYTES_PER_TOKEN = 4
 _NOBODY: Mapping[str, str] = {}
 _NAME_LIMIT = 128  # characters of a client's name for something that a table remembers
 Abort = Callable[[Member, str], None]
-
-
-class Exchange:
-    """One client request with everything done for it."""
-
-    __slots__ = (
-        "asked",
-        "dialect",
-        "eligible",
-        "home",
-        "identity",
-        "ids",
-        "keeper",
-        "model",
-        "record",
-        "runtime",
-        "spoke",
-        "stream",
-        "transcoder",
-    )
-
-    asked: Request
-    eligible: Eligible
-    identity: Identity
-    ids: Ids
-    model: Model
-
-    def __init__(self, runtime: Runtime, dialect: Dialect, record: ExchangeRecord, stream: ClientStream) -> None:
-        self.runtime = runtime
-        self.dialect = dialect
-        self.record = record
-        self.stream = stream
-        self.transcoder: Transcoder | None = None  # of the last attempt
-        self.spoke = False  # the client has seen part of an answer: no attempt may start over
-        self.keeper: Keeper | None = None
-        self.home = ""  # id of the replica that served this conversation last
-
-
-class Keeper(Protocol):
-    """Joins an exchange to what is stored beyond it."""
-
-    async def recall(self, x: Exchange, options: DecodeOptions) -> bool:
-        """Add to `x.asked` what was stored earlier. True: the client has its answer, and no attempt is made."""
-        ...
-
-    async def keep(self, x: Exchange) -> None:
-        """Store what the exchange came to, however it ended (unless the client left). Never raises."""
-        ...
 
 
 class Pipeline:

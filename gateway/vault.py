@@ -24,7 +24,7 @@ from gateway.dialects.registry import DecodeOptions, Dialect, EngineRequest
 from gateway.dialects.seal import Seal
 from gateway.dialects.target import Target
 from gateway.errors import GatewayError
-from gateway.pipeline import Exchange
+from gateway.exchange import Exchange
 from gateway.state.base import Quota, StateStore, StateTooLarge, StateUnavailable
 
 log = structlog.get_logger("headrace.vault")

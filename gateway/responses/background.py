@@ -17,7 +17,8 @@ from gateway.dialects.registry import DecodeOptions
 from gateway.dialects.responses_resource import resource
 from gateway.dialects.sse import named
 from gateway.errors import Cause, GatewayError
-from gateway.pipeline import Exchange, Pipeline
+from gateway.exchange import Exchange
+from gateway.pipeline import Pipeline
 from gateway.responses.library import Library
 from gateway.responses.record import FINISHED, Record
 from gateway.responses.replay import Replay

@@ -20,7 +20,7 @@ from gateway.dialects.rewriting import Rewriting
 from gateway.dialects.seal import Seal
 from gateway.dialects.target import Target
 from gateway.errors import GatewayError
-from gateway.pipeline import Exchange
+from gateway.exchange import Exchange
 from gateway.responses.items import listed
 from gateway.responses.library import Library
 from gateway.responses.record import Item

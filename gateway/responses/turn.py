@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import structlog
 
 from backends.contracts import DialectName
@@ -16,7 +17,7 @@ from gateway.dialects.responses import Responses, ResponsesTranscoder
 from gateway.dialects.seal import Seal
 from gateway.dialects.target import Target
 from gateway.errors import Cause, GatewayError
-from gateway.pipeline import Exchange
+from gateway.exchange import Exchange
 from gateway.responses.library import Library, references
 from gateway.responses.record import Item, Record
 from gateway.responses.streams import HeldStream
@@ -77,6 +78,8 @@ class Turn:
             raise unavailable() from None
         if history or asked.referring:
             self._codec.extend(asked, history, options)
+            size = asked.traits.prompt_bytes + len(msgspec.json.encode(history))
+            asked.traits = msgspec.structs.replace(asked.traits, prompt_bytes=size)
         previous = self._previous
         x.home = previous.home if previous else ""
         if asked.session is None and asked.cache_key is None and (previous or asked.store):

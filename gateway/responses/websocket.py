@@ -20,7 +20,8 @@ from gateway.dialects.responses_resource import resource, usage_record
 from gateway.dialects.sse import named, payload
 from gateway.edge import allowed_origin
 from gateway.errors import Cause, GatewayError
-from gateway.pipeline import Exchange, Pipeline
+from gateway.exchange import Exchange
+from gateway.pipeline import Pipeline
 from gateway.responses.library import Library
 from gateway.responses.record import CONTINUABLE, Item, Record
 from gateway.responses.streams import DetachedStream
