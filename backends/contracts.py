@@ -72,6 +72,7 @@ class Replica:
     load: Load = Load()
     version: str = ""
     reason: str = ""  # why it is not READY
+    adapters: frozenset[str] = frozenset()  # LoRA adapters that are loaded; empty: unknown or none
 
 
 class LoadTable:

@@ -34,9 +34,11 @@ TERMS: Final = (
     "interference",
     "price",
     "affinity",
+    "adapter",
     "preference",
 )
-FRONT, QUEUE, TIER_QUEUE, RESTORE, _, _, PREFILL, DECODE, INTERFERENCE, PRICE, AFFINITY, PREFERENCE = range(len(TERMS))
+FRONT, QUEUE, TIER_QUEUE, RESTORE, PREFILL = 0, 1, 2, 3, 6
+DECODE, INTERFERENCE, PRICE, AFFINITY, ADAPTER, PREFERENCE = range(PREFILL + 1, len(TERMS))
 TTFT: Final = slice(FRONT, PREFILL + 1)
 HOST: Final = 0  # place among the lower tiers
 WIDTHS: Final = np.diff(GRID)

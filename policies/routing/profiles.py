@@ -11,6 +11,7 @@ from pydantic import Field
 from backends.contracts import TIERS, Expected
 from policies.cost_model.columns import Col
 from policies.routing.cost import (
+    ADAPTER,
     AFFINITY,
     DECODE,
     INTERFERENCE,
@@ -39,6 +40,7 @@ class CostSpec(PolicySpec):
     interference: float = Field(0.02, ge=0)  # each ms that each running stream loses
     price: float = Field(0.0, ge=0)  # ms that one unit of money is worth
     affinity_ms: float = Field(20.0, ge=0)  # credit of the replica that served the session last
+    adapter_load_ms: float = Field(1500.0, ge=0)  # a LoRA adapter that a replica has to load first
     near_ms: float = Field(2.0, ge=0)
     near_share: float = Field(0.02, ge=0)
     spill_after_ms: float = Field(0.0, ge=0)  # 0: the order of pools is no preference
@@ -84,6 +86,8 @@ class CostPolicy:
         home = case.view.row(case.request.home) if case.request.home else -1
         if home >= 0 and home in case.slate.rows:
             terms[AFFINITY, case.slate.rows.index(home)] = -spec.affinity_ms
+        if case.request.lora:
+            terms[ADAPTER] = spec.adapter_load_ms * case.view.lacks_adapter(case.request.lora)[case.slate.at]
         if spec.price:
             shared = terms[DECODE] / (1.0 + case.view.exchanges[case.slate.at])
             terms[PRICE] = sheet.figures[Col.PRICE] * (terms[PREFILL] + shared) / 1e3

@@ -38,6 +38,7 @@ class FleetView:
     """Columns of the newest snapshot seen. Follows snapshots by `refresh`; owned by one router."""
 
     __slots__ = (
+        "_lacking",
         "_others",
         "_others_at_s",
         "_others_now",
@@ -64,6 +65,7 @@ class FleetView:
         self._others_at_s = -1.0
         self._others_now: Floats = np.zeros((3, 0))
         self._rows: dict[str, int] = {}
+        self._lacking: dict[str, NDArray[np.bool_]] = {}  # LoRA adapter -> rows that have not loaded it
         self.replicas: tuple[Replica, ...] = ()
         self._adopt_table(LoadTable(0))
 
@@ -78,6 +80,7 @@ class FleetView:
         self._others_at_s = -1.0
         if not _same_places(replicas, self.replicas):
             self._slates.clear()
+        self._lacking.clear()
         self.replicas, self._snapshot = replicas, snapshot
         return True
 
@@ -110,6 +113,16 @@ class FleetView:
         out[1] += self.prefill_tokens
         out[2] += self.context_tokens
         return out
+
+    def lacks_adapter(self, adapter: str) -> NDArray[np.bool_]:
+        """Which rows would have to load a LoRA adapter first, (rows,)."""
+        lacks = self._lacking.get(adapter)
+        if lacks is None:
+            if len(self._lacking) >= SLATES_KEPT:
+                self._lacking.clear()
+            lacks = np.array([adapter not in replica.adapters for replica in self.replicas], dtype=bool)
+            self._lacking[adapter] = lacks
+        return lacks
 
     def row(self, replica_id: str) -> int:
         """Row of a replica, -1 when it is not here."""

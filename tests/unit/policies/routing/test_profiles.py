@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from policies.cost_model.model import PoolFacts
 from policies.routing.pick import Spill, cheapest
 from policies.routing.profiles import CostPolicy, CostSpec
 from policies.routing.request import PoolShare
-from tests.unit.policies.routing.fleet import Desk
+from tests.unit.policies.routing.fleet import Desk, of_replicas
 
 FACTS = {
     "h100": PoolFacts(load_profile("h100-fp8", "vllm"), gpus=8, price_per_gpu_hour=2.5),
@@ -107,3 +108,15 @@ def test_a_preferred_pool_is_kept_while_it_is_not_too_slow() -> None:
     plain = registry_desk.decide().order[0].pool
     registry_desk.router._policies["latency"] = policy
     assert (plain, registry_desk.decide().order[0].pool) == ("gb200", "h100")
+
+
+def test_a_replica_that_has_the_adapter_is_worth_a_queue_but_not_any_queue() -> None:
+    desk = Desk({"h100": 3}, FACTS, policy="latency")
+    loaded = replace(desk.snapshot.replicas[1], adapters=frozenset({"legal"}))
+    desk.snapshot = of_replicas((desk.snapshot.replicas[0], loaded, desk.snapshot.replicas[2]), version=2)
+    assert set(desk.spread(20, lora="legal")) == {"h100/1"}
+    assert len(desk.spread(60)) == 3
+    assert len(desk.spread(60, lora="unheard of")) == 3
+    desk.snapshot.table.prefill_tokens[1] = 500_000
+    desk.snapshot.table.exchanges[1] = 10
+    assert "h100/1" not in desk.spread(20, lora="legal")
