@@ -1,9 +1,11 @@
-"""One flat buffer, cut into the arrays of the index; private, or shared between processes by name."""
+"""One flat buffer, cut into the arrays of the index; private, or a mapped file that other processes read."""
 
 from __future__ import annotations
 
+import mmap
+import os
 from dataclasses import dataclass
-from multiprocessing.shared_memory import SharedMemory
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +25,7 @@ SEQUENCE = 0  # odd while the writer changes the arrays
 HEAD = 1  # blocks ever written to the log
 TAIL = 2  # blocks of the log already cleaned away
 NAMES_VERSION = 3  # grows when a holder comes, goes or joins a shared one
-BLOCKS, SETS, HOLDERS = 4, 5, 6  # sizes, so that a reader can attach knowing only the name
+BLOCKS, SETS, HOLDERS = 4, 5, 6  # sizes, so that a reader can attach knowing only the file
 SAMPLE = 7  # one block in so many is kept
 SHARED = 8  # holders that others read from
 
@@ -63,7 +65,7 @@ class Sizes:
 class Memory:
     """The arrays of one index. All are views into one buffer."""
 
-    __slots__ = ("_shared", "header", "keys", "masks", "members", "names", "sizes", "slots", "values")
+    __slots__ = ("_mapped", "header", "keys", "masks", "members", "names", "sizes", "slots", "values")
 
     header: U64
     slots: U32  # hash -> position in the log + 2; 0 empty, 1 deleted
@@ -73,11 +75,11 @@ class Memory:
     members: U64  # (holders, words): who reads the files of shared holder h
     names: npt.NDArray[np.bytes_]
 
-    def __init__(self, sizes: Sizes, shared: SharedMemory | None = None) -> None:
+    def __init__(self, sizes: Sizes, mapped: mmap.mmap | None = None) -> None:
         self.sizes = sizes
-        self._shared = shared
+        self._mapped = mapped
         shapes = _shapes(sizes)
-        buffer = shared.buf if shared is not None else np.zeros(_total(shapes), np.uint8)
+        buffer = mapped if mapped is not None else np.zeros(_total(shapes), np.uint8)
         offset = 0
         for name, (dtype, shape) in shapes.items():
             view = np.ndarray(shape, dtype, buffer=buffer, offset=offset)
@@ -85,10 +87,12 @@ class Memory:
             offset += _padded(view.nbytes)
 
     @classmethod
-    def create(cls, sizes: Sizes, name: str | None = None) -> Memory:
-        """New zeroed memory; with a `name` other processes can attach to it."""
-        shared = SharedMemory(name, create=True, size=_total(_shapes(sizes))) if name else None
-        memory = cls(sizes, shared)
+    def create(cls, sizes: Sizes, path: Path | None = None) -> Memory:
+        """New zeroed memory; with a `path`, best in /dev/shm, other processes can attach to it.
+
+        Raises FileExistsError: a file that is there may have readers.
+        """
+        memory = cls(sizes, _map(path, _total(_shapes(sizes))) if path else None)
         # Touch every page now: resident memory must not creep up while traffic flows.
         for array in (memory.slots, memory.keys, memory.values):
             array.fill(0)
@@ -96,27 +100,35 @@ class Memory:
         return memory
 
     @classmethod
-    def attach(cls, name: str) -> Memory:
-        """Memory another process created under `name`. Raises FileNotFoundError when there is none."""
-        shared = SharedMemory(name)
-        header = np.ndarray((_HEADER_WORDS,), np.uint64, buffer=shared.buf)
+    def attach(cls, path: Path) -> Memory:
+        """Memory another process created at `path`, to read. Raises FileNotFoundError when there is none."""
+        with path.open("rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        header = np.frombuffer(mapped, np.uint64, _HEADER_WORDS)
         sizes = Sizes(int(header[BLOCKS]), int(header[SETS]), int(header[HOLDERS]))
         del header
-        return cls(sizes, shared)
+        return cls(sizes, mapped)
 
-    def close(self, *, unlink: bool = False) -> None:
-        """Drop the views; with `unlink` remove the shared name. The object is unusable afterwards."""
+    def close(self) -> None:
+        """Drop the arrays and the mapping; the object is unusable afterwards. The file is the creator's to remove."""
         for name in _shapes(self.sizes):
             delattr(self, name)
-        if self._shared is not None:
-            self._shared.close()
-            if unlink:
-                self._shared.unlink()
+        if self._mapped is not None:
+            self._mapped.close()
 
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays together."""
         return _total(_shapes(self.sizes))
+
+
+def _map(path: Path, size: int) -> mmap.mmap:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.ftruncate(fd, size)
+        return mmap.mmap(fd, size)
+    finally:
+        os.close(fd)
 
 
 def _shapes(sizes: Sizes) -> dict[str, tuple[npt.DTypeLike, tuple[int, ...]]]:

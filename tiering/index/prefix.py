@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -31,15 +32,15 @@ class PrefixIndex(IndexReader):
         self._sets = ReplicaSets(memory)
 
     @classmethod
-    def create(cls, sizes: Sizes | None = None, *, shared_name: str | None = None, sample: int = 1) -> PrefixIndex:
-        """A new index, private to the process unless it has a `shared_name`.
+    def create(cls, sizes: Sizes | None = None, *, path: Path | None = None, sample: int = 1) -> PrefixIndex:
+        """A new index, private to the process unless it has a `path`, best in /dev/shm.
 
         `sample`, a power of two, keeps one block in so many, for engines with small pages. Caches evict the end of a
         prompt first, so a block that is there stands for those before it; matches then end at a kept block.
         """
         if sample < 1 or sample & sample - 1:
             raise ValueError("sample must be a power of two")
-        memory = Memory.create(sizes or Sizes(), shared_name)
+        memory = Memory.create(sizes or Sizes(), path)
         memory.header[SAMPLE] = sample
         return cls(memory)
 

@@ -125,7 +125,7 @@ class IndexReader:
             reach = cut_back(self._memory, self._table, chain, runs.holders, reach)
         return Match(runs.holders, chain.ends[reach] if chain.uneven is not None else reach * chain.block)
 
-    def close(self, *, unlink: bool = False) -> None:
-        """Let go of the memory; with `unlink` remove its shared name."""
+    def close(self) -> None:
+        """Let go of the memory."""
         self._table.release()
-        self._memory.close(unlink=unlink)
+        self._memory.close()

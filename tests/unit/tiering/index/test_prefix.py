@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from backends.contracts import TIERS, Replica, ReplicaState
 from tiering.chain import Chain, Layout, chain_of_hashes
 from tiering.events.decode import Cleared, KvEvent, Removed, Stored
-from tiering.index.memory import CHUNK, Memory, Sizes
+from tiering.index.memory import CHUNK, Sizes
 from tiering.index.prefix import PrefixIndex
 from tiering.index.reader import IndexReader
 
@@ -226,19 +226,6 @@ def test_a_chain_scattered_over_the_log_is_found() -> None:
     assert reach(index, blocks, "a")[0] == 1500
     index.apply("a", [Removed([blocks[1100]])])
     assert reach(index, blocks, "a")[0] == 1100
-
-
-def test_another_process_reads_the_same_memory() -> None:
-    name = f"headrace-test-{random.SystemRandom().getrandbits(48):x}"
-    writer = PrefixIndex.create(SMALL, shared_name=name)
-    reader = IndexReader(Memory.attach(name))
-    blocks = prompt(1, 6)
-    try:
-        writer.apply("a", [Stored(blocks)])
-        assert reach(reader, blocks, "a")[0] == 6
-    finally:
-        reader.close()
-        writer.close(unlink=True)
 
 
 def test_a_reader_never_waits_for_a_writer_that_died() -> None:
