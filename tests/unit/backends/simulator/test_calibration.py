@@ -79,15 +79,16 @@ def test_vllm_host_hit(tokens: int, want: float) -> None:
     close(f"vllm host {tokens}", rig("vllm").ttft(tokens, "host"), want)
 
 
-@pytest.mark.parametrize("table", ["ttft_points", "ttft_points_with_file_backend"])
-@pytest.mark.parametrize("row", range(5))
-def test_sglang_host_hit(table: str, row: int) -> None:
-    rows = points(SGLANG_GOLDEN["restore"]["host"][table])
-    if row >= len(rows):
-        pytest.skip("no such point")
-    tokens, want = rows[row]
-    suffix = "" if table == "ttft_points" else " with files"
-    close(f"sglang host {tokens}{suffix}", rig("sglang").ttft(tokens, "host"), want)
+@pytest.mark.parametrize(
+    ("name", "tokens", "want"),
+    [
+        (name, tokens, want)
+        for name, table in (("host", "ttft_points"), ("host with files", "ttft_points_with_file_backend"))
+        for tokens, want in points(SGLANG_GOLDEN["restore"]["host"][table])
+    ],
+)
+def test_sglang_host_hit(name: str, tokens: int, want: float) -> None:
+    close(f"sglang {name} {tokens}", rig("sglang").ttft(tokens, "host"), want)
 
 
 @pytest.mark.parametrize(
