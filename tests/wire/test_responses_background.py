@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from gateway.state.base import StateUnavailable
 from tests.support.app import Running, config_of, gateway, pool_of
 from tests.support.engine import (
     DONE,
@@ -188,3 +189,24 @@ async def test_what_a_stopped_gateway_ran_has_failed() -> None:
                 first = await create(one)
             async with gateway(config) as other:
                 assert (await call(other, "GET", first["id"]))["status"] == "failed"
+
+
+async def test_what_ends_while_the_store_is_away_is_stored_when_it_is_back() -> None:
+    gate = asyncio.Event()
+    async with engine(gated(gate)) as made, gateway(config_of([pool_of(made.url)])) as one:
+        first = await create(one, stream=False)
+        await until(one, first, lambda now: now["status"] == "in_progress")
+        put, away = one.app.store.put, True
+
+        async def failing(*args: Any, **options: Any) -> int:
+            if away:
+                raise StateUnavailable
+            return await put(*args, **options)
+
+        one.app.store.put = failing  # type: ignore[method-assign]
+        gate.set()
+        await one.settled()
+        await asyncio.sleep(0.3)
+        assert (await call(one, "GET", first["id"]))["status"] == "in_progress"
+        away = False
+        assert (await finished(one, first))["status"] == "completed"
