@@ -23,6 +23,8 @@ TTFT_SPREAD: Final = (1.0, 1.5, 1.0, 1.0, 1.0, 1.0)
 STEP_SPREAD: Final = (1.0, 1.0, 1.0)
 QUIET_S: Final = 10.0  # a replica without traffic for so long begins to be given the benefit of the doubt
 _SHORT_KNOT: Final = KNOTS.index(SHORT_TOKENS)
+NOVICE: Final = 10  # observations below which a replica is taken for what its pool is
+NOVICE_SHARE: Final = 0.5
 RELAX_EVERY_S: Final = 1.0
 RELAX_SHARE: Final = 0.05  # per second: half is forgiven after 14 s
 
@@ -115,10 +117,17 @@ class CostModel:
         share = 1.0 - (1.0 - RELAX_SHARE) ** min(60.0, now_s - self._relaxed_s)
         self._relaxed_s = now_s
         quiet = now_s - self._last_s > QUIET_S
-        if quiet.any():
-            for learned in (self._ttft, self._step):
-                usual = self._usual(learned)
-                learned.relax(quiet, np.array([usual[pool] for pool in self._pools]), share)
+        changed = False
+        for learned in (self._ttft, self._step):
+            novice = learned.seen < NOVICE
+            if not (quiet.any() or novice.any()):
+                continue
+            usual = self._usual(learned)
+            towards = np.array([usual[pool] for pool in self._pools]).reshape(learned.weights.shape)
+            learned.relax(quiet & ~novice, towards, share)
+            learned.relax(novice, towards, NOVICE_SHARE)
+            changed = True
+        if changed:
             self._publish(slice(None))
 
     # --- learning ---
@@ -236,11 +245,15 @@ class CostModel:
         return np.array(rows).reshape(len(rows), fresh.size)
 
     def _usual(self, learned: Multipliers) -> Mapping[str, Floats]:
-        """Normal for each pool: the median of its replicas' habits, so that a sick one does not speak for all."""
+        """Normal for each pool: the median habit of those that have worked, so that a sick one counts little."""
         rows: dict[str, list[int]] = {}
         for row, pool in enumerate(self._pools):
             rows.setdefault(pool, []).append(row)
-        return {pool: np.median(learned.habit[members], axis=0) for pool, members in rows.items()}
+        out = {}
+        for pool, members in rows.items():
+            tried = [row for row in members if learned.seen[row] >= NOVICE]
+            out[pool] = np.median(learned.habit[tried or members], axis=0)
+        return out
 
 
 def _capped(by_tier: tuple[int, ...], cached: int) -> tuple[int, ...]:

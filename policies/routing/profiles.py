@@ -36,8 +36,8 @@ class CostSpec(PolicySpec):
 
     wait: float = Field(1.0, ge=0)  # queue, restore, prefill: the newcomer's own time to first token
     work: float = Field(0.0, ge=0)  # restore and prefill once more: work that keeps a replica from others
-    decode: float = Field(0.1, ge=0)  # the newcomer's own decode time
-    interference: float = Field(0.02, ge=0)  # each ms that each running stream loses
+    decode: float = Field(0.02, ge=0)  # the newcomer's own decode time
+    interference: float = Field(0.04, ge=0)  # each ms that each running stream loses
     price: float = Field(0.0, ge=0)  # ms that one unit of money is worth
     affinity_ms: float = Field(20.0, ge=0)  # credit of the replica that served the session last
     adapter_load_ms: float = Field(1500.0, ge=0)  # a LoRA adapter that a replica has to load first
