@@ -77,3 +77,21 @@ def hot_spot(requests: int, seconds: float, seed: int = 3) -> Trace:
             for number, at in enumerate(times)
         ),
     )
+
+
+def conversations(requests: int, seconds: float, seed: int = 5) -> Trace:
+    """Agents at work: few system prompts of 2 to 6 blocks, sessions of some ten turns that each add 1 to 4 blocks."""
+    rng = random.Random(seed)
+    systems = [tuple(1000 * app + step for step in range(rng.randrange(2, 7))) for app in range(4)]
+    arrivals: list[Arrival] = []
+    fresh = 10_000
+    while len(arrivals) < requests:
+        blocks, at = rng.choice(systems), rng.uniform(-0.5, 1.0) * seconds
+        for _ in range(rng.randrange(4, 14)):
+            grown = rng.randrange(1, 5)
+            blocks, fresh = (*blocks, *range(fresh, fresh + grown)), fresh + grown
+            if 0.0 <= at < seconds:
+                arrivals.append(Arrival(at, 512 * len(blocks) - rng.randrange(64), rng.randrange(8, 64), blocks))
+            at += rng.uniform(0.02, 0.10) * seconds
+    arrivals.sort(key=lambda arrival: arrival.at_s)
+    return Trace("conversations", tuple(arrivals[:requests]))
