@@ -13,7 +13,18 @@ from typing import Protocol, cast
 from urllib.parse import urlsplit
 
 from backends.contracts import EngineFailure, Fault
-from backends.http1 import HEAD_LIMIT, ChunkedBody, ProtocolError, ResponseHead, SizedBody, body_of, parse_head
+from backends.http1 import (
+    HEAD_LIMIT,
+    ChunkedBody,
+    ProtocolError,
+    RepeatedHead,
+    ResponseHead,
+    SizedBody,
+    body_of,
+    parse_head,
+)
+
+_LEARN_EVERY_S = 0.5  # an engine's head changes at most with its date
 
 
 class Receiver(Protocol):
@@ -113,6 +124,10 @@ class EngineConnection(asyncio.Protocol):
         try:
             body = self._body
             if body is None:
+                known = self._pool.known_head
+                if known is not None and not self._head_buffer and (at := known[0].body_at(data)):
+                    self._whole(receiver, known[1], data[at:])
+                    return
                 started = self._head(receiver, data)
                 if started is None or self._receiver is not receiver:
                     return
@@ -137,6 +152,16 @@ class EngineConnection(asyncio.Protocol):
 
     # --- parsing ---
 
+    def _whole(self, receiver: Receiver, head: ResponseHead, payload: bytes) -> None:
+        """An everyday answer: all of it at once, under a head that is known."""
+        receiver.on_head(head)
+        if payload and self._receiver is receiver:
+            receiver.on_data(payload)
+        if self._receiver is receiver:
+            self._receiver = None
+            self._pool.give_back(self)
+            receiver.on_end()
+
     def _head(self, receiver: Receiver, data: bytes) -> tuple[ChunkedBody | SizedBody, bytes] | None:
         """Look for the end of the head; returns the body's decoder and the bytes after the head."""
         if self._head_buffer:
@@ -153,6 +178,8 @@ class EngineConnection(asyncio.Protocol):
         if head.status < 200:
             return self._head(receiver, rest)
         body, self._by_close = body_of(head, head_request=self._head_request)
+        if head.status == 200 and head.keep_alive and isinstance(body, SizedBody) and not self._head_request:
+            self._pool.learn_head(data[: stop + 4], head)
         self._body = body
         self._keep = head.keep_alive
         receiver.on_head(head)
@@ -180,7 +207,8 @@ class EngineConnection(asyncio.Protocol):
 class EnginePool:
     """Connections to one replica. Idle ones are reused last in, first out while younger than `idle_limit_s`."""
 
-    __slots__ = ("_closed", "_connect_s", "_idle", "_idle_limit_s", "_loop", "_open", "_ssl", "address", "host", "path")
+    __slots__ = ("_closed", "_connect_s", "_idle", "_idle_limit_s", "_learn_at_s", "_loop", "_open", "_ssl", "address",
+                 "host", "known_head", "path")  # fmt: skip
 
     def __init__(self, url: str, *, connect_s: float, idle_limit_s: float, tls: ssl.SSLContext | None = None) -> None:
         parts = urlsplit(url)
@@ -195,6 +223,8 @@ class EnginePool:
         self._open: set[EngineConnection] = set()
         self._closed = False
         self._loop = asyncio.get_running_loop()
+        self.known_head: tuple[RepeatedHead, ResponseHead] | None = None  # of the last answer with a length
+        self._learn_at_s = 0.0
 
     def take(self) -> EngineConnection | None:
         """An idle connection that is fresh enough, or None."""
@@ -228,6 +258,13 @@ class EnginePool:
             return
         connection.idle_since = self._loop.time()
         self._idle.append(connection)
+
+    def learn_head(self, block: bytes, head: ResponseHead) -> None:
+        """Remember a head that was read, to know it again. `block` is all of it, with the empty line."""
+        now_s = self._loop.time()
+        if now_s >= self._learn_at_s:
+            self._learn_at_s = now_s + _LEARN_EVERY_S
+            self.known_head = RepeatedHead(block), head
 
     def forget(self, connection: EngineConnection) -> None:
         """Drop a connection that is gone."""

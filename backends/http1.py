@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 HEAD_LIMIT = 64 * 1024
 CHUNK_LINE_LIMIT = 1024
+_LENGTH_DIGITS = 12
 _HEX = b"0123456789abcdefABCDEF"
 _NO_BODY = frozenset((204, 304))
 
@@ -50,6 +51,35 @@ def parse_head(block: bytes) -> ResponseHead:
     wish = headers.get(b"connection", b"").lower()
     keep = b"close" not in wish if first[7:8] == b"1" else b"keep-alive" in wish
     return ResponseHead(int(first[9:12]), headers, keep)
+
+
+class RepeatedHead:
+    """A head that was read before, known again by its bytes. Only the number in its content-length may be another.
+
+    Whoever sends over a kept connection repeats its head; then nothing in it has to be read again.
+    """
+
+    __slots__ = ("_after", "_before", "_digits_at")
+
+    def __init__(self, head: bytes) -> None:
+        """`head` is a well-formed one with one content-length, up to and with the empty line."""
+        stop = head.index(b"\r\n", head.lower().index(b"\r\ncontent-length:") + 2)
+        digits = head[:stop].rpartition(b":")[2].strip()
+        self._digits_at = head.rindex(digits, 0, stop)
+        self._before = head[: self._digits_at]
+        self._after = head[self._digits_at + len(digits) :]
+
+    def body_at(self, data: bytes) -> int:
+        """Where the body begins when `data` is this head and a whole body, and nothing else; 0 for anything else."""
+        if not data.startswith(self._before):
+            return 0
+        start = self._digits_at
+        stop = data.find(b"\r", start, start + _LENGTH_DIGITS)
+        digits = data[start:stop]
+        if not digits.isdigit() or not data.startswith(self._after, stop):
+            return 0
+        at = stop + len(self._after)
+        return at if int(digits) == len(data) - at else 0
 
 
 class ChunkedBody:

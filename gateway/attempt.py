@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from backends.client import EngineConnection
 from backends.contracts import Clock, EngineFailure, Fault
@@ -15,6 +17,9 @@ from gateway.stream import ClientStream, DateLine, flowing
 from gateway.telemetry.record import AttemptRecord, ExchangeRecord
 from gateway.watch import Watch
 
+Settled = Callable[[EngineFailure | None], None]
+Spawn = Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
+
 _ERROR_BODY_LIMIT = 64 * 1024
 _ANSWER_LIMIT = 64 * 1024 * 1024  # of an answer that is not streamed
 EVENT_STREAM = b"text/event-stream; charset=utf-8"
@@ -24,14 +29,14 @@ JSON = b"application/json"
 class AttemptKit:
     """What all attempts of a process share."""
 
-    __slots__ = ("_dates", "clock", "loop", "now_s", "watch")
+    __slots__ = ("_dates", "clock", "loop", "spawn", "watch")
 
-    def __init__(self, clock: Clock, watch: Watch) -> None:
-        """To be made inside the running loop."""
+    def __init__(self, clock: Clock, watch: Watch, spawn: Spawn) -> None:
+        """To be made inside the running loop. `spawn(coroutine, name)` starts a supervised task."""
         self.clock = clock
         self.watch = watch
+        self.spawn = spawn
         self.loop = asyncio.get_running_loop()
-        self.now_s = self.loop.time
         self._dates = DateLine()
 
     def date(self) -> bytes:
@@ -40,7 +45,7 @@ class AttemptKit:
 
 
 class Attempt:
-    """Receives one answer and passes it on. `run` returns None when the client has all of it.
+    """Receives one answer and passes it on, and says once how that ended.
 
     Nothing reaches the client before the engine's first real frame (`Transcoder.started`), so that a failure until
     then leaves room for another attempt.
@@ -51,26 +56,31 @@ class Attempt:
         "_client_streams",
         "_collected",
         "_connection",
-        "_content_type",
         "_done",
         "_exchange",
         "_flows",
+        "_head",
         "_kit",
-        "_lease",
         "_next_look_s",
         "_paused",
         "_pending",
         "_pool",
-        "_record",
+        "_request",
         "_seen_s",
+        "_settled",
         "_started_s",
         "_status",
         "_stream",
         "_streamed",
         "_transcoder",
-        "_wake",
         "aborted",
+        "lease",
+        "record",
+        "rid",
     )
+
+    _head: ResponseHead
+    _settled: Settled
 
     def __init__(
         self,
@@ -82,58 +92,64 @@ class Attempt:
         stream: ClientStream,
         transcoder: Transcoder,
         *,
+        request: tuple[bytes, bytes],
+        rid: str,
         streamed: bool,
         client_streams: bool,
     ) -> None:
-        """`streamed`: the engine streams, which it may do for a client that does not (`client_streams`)."""
+        """`request` is head and body for the engine, which may stream (`streamed`) for a client that does not.
+
+        `rid` names the work to an engine that has to be told to stop; "" for others.
+        """
         self._kit = kit
         self._pool = pool
-        self._lease = lease
+        self.lease = lease
         self._exchange = exchange
-        self._record = record
+        self.record = record
         self._stream = stream
         self._transcoder = transcoder
+        self._request = request
+        self.rid = rid
         self._streamed = streamed
         self._client_streams = client_streams
         self._connection: EngineConnection | None = None
-        self._wake: asyncio.Future[None] = kit.loop.create_future()
-        self._done: EngineFailure | bool = False
+        self._done = False
         self._collected: list[bytes] | None = None  # the body of an error or of an answer that is not streamed
-        self._content_type = ""
         self._status = 0
         self._pending = b""
         self._flows = False  # this attempt has sent something semantic
         self._paused = False
-        self._started_s = self._seen_s = self._beaten_s = kit.loop.time()
+        self._started_s = self._seen_s = self._beaten_s = kit.watch.now_s
         self._next_look_s = 0.0
         self.aborted = False  # the engine was left while it may still have been working
 
-    async def run(
-        self, connection: EngineConnection, head: bytes, body: bytes, *, reused: bool
-    ) -> EngineFailure | None:
-        """Send the request and pass the answer on. Cancelling this gives the engine's work up at once."""
+    def start(self, connection: EngineConnection, settled: Settled, *, reused: bool) -> None:
+        """Send the request. `settled` is called once, with the failure or None when the client has its answer.
+
+        That may be before this returns. It is not called after `leave`.
+        """
         self._connection = connection
+        self._settled = settled
         self._kit.watch.add(self)
-        try:
-            connection.send(head, body, self, reused=reused)
-            while self._done is False:
-                await self._wake
-                if self._paused and self._done is False:
-                    await self._let_client_drain()
-        except asyncio.CancelledError:
-            self._leave()
-            raise
-        finally:
-            self._kit.watch.discard(self)
-        return self._done if isinstance(self._done, EngineFailure) else None
+        self.record.connected = self._kit.clock.monotonic()
+        head, body = self._request
+        connection.send(head, body, self, reused=reused)
+
+    def leave(self) -> None:
+        """Give the engine's work up at once, and hear no more of it."""
+        self._done = True
+        self._kit.watch.discard(self)
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self.aborted = True
+            connection.abort()
 
     async def _let_client_drain(self) -> None:
-        self._wake = self._kit.loop.create_future()
         if not await flowing(self._stream, self._pool.config.timeouts.idle_s):
             self._finish(EngineFailure(Fault.CLIENT, "the client stopped reading", status=499))
             return
         self._paused = False
-        self._seen_s = self._kit.now_s()
+        self._seen_s = self._kit.watch.now_s
         if self._connection is not None:
             self._connection.resume()
 
@@ -141,20 +157,20 @@ class Attempt:
 
     def on_head(self, head: ResponseHead) -> None:
         """Status and headers of the engine."""
-        self._status = self._record.status = head.status
-        self._content_type = head.content_type
-        self._seen_s = self._kit.now_s()
-        if head.status != 200 or not self._streamed or self._content_type != "text/event-stream":
+        self._status = self.record.status = head.status
+        self._head = head
+        self._seen_s = self._kit.watch.now_s
+        if head.status != 200 or not self._streamed or head.content_type != "text/event-stream":
             self._collected = []
 
     def on_data(self, data: bytes) -> None:
         """Some payload of the engine."""
-        record = self._record
+        record = self.record
         if not record.received_bytes:
             record.first_byte = self._kit.clock.monotonic()
             self._next_look_s = 0.0  # another limit holds from now on
         record.received_bytes += len(data)
-        self._seen_s = self._kit.now_s()
+        self._seen_s = self._kit.watch.now_s
         if self._collected is not None:
             self._collect(data)
             return
@@ -167,7 +183,7 @@ class Attempt:
                 self._hold_back()
         else:
             self._begin(out)
-        if transcoder.abort_engine and self._done is False:
+        if transcoder.abort_engine and not self._done:
             self._end_stream()
             self._finish(None)
 
@@ -179,7 +195,7 @@ class Attempt:
 
     def on_end(self) -> None:
         """The engine's body is complete."""
-        if self._done is not False:
+        if self._done:
             return
         if self._collected is not None:
             self._whole(b"".join(self._collected))
@@ -198,7 +214,7 @@ class Attempt:
     def _first_token(self) -> None:
         if not self._exchange.first_token:
             self._exchange.first_token = self._kit.clock.monotonic()
-        self._lease.first_token()
+        self.lease.first_token()
 
     def _commit(self) -> None:
         self._flows = True
@@ -227,21 +243,21 @@ class Attempt:
         if not self._paused and self._connection is not None:
             self._paused = True
             self._connection.pause()
-            self._notify()
+            self._kit.spawn(self._let_client_drain(), "slow client")
 
     def _collect(self, data: bytes) -> None:
         if self._collected is None:
             return
-        if self._status == 200 and self._record.received_bytes > _ANSWER_LIMIT:
+        if self._status == 200 and self.record.received_bytes > _ANSWER_LIMIT:
             self._finish(EngineFailure(Fault.PROTOCOL, "the engine's answer is too large"))
-        elif self._status == 200 or self._record.received_bytes <= _ERROR_BODY_LIMIT:
+        elif self._status == 200 or self.record.received_bytes <= _ERROR_BODY_LIMIT:
             self._collected.append(data)
 
     def _whole(self, body: bytes) -> None:
         """A complete body: an answer that is not streamed, or an error."""
         self._connection = None
         if self._status >= 400:
-            self._finish(self._pool.kind.failure(self._status, self._content_type, body))
+            self._finish(self._pool.kind.failure(self._status, self._head.content_type, body))
         elif self._status != 200:
             self._finish(EngineFailure(Fault.PROTOCOL, f"the engine answered with status {self._status}"))
         elif self._streamed and self._client_streams:
@@ -262,14 +278,14 @@ class Attempt:
 
     def look(self, now_s: float) -> None:
         """Give up what is overdue, and fill silence on a stream with heartbeats."""
-        if now_s < self._next_look_s or self._done is not False:
+        if now_s < self._next_look_s or self._done:
             return
         limits = self._pool.config.timeouts
         what = self._overdue(now_s, limits)
         if what and not self._paused:
             self._finish(EngineFailure(Fault.TIMEOUT, what))
             return
-        quiet_s = limits.idle_s if self._record.first_byte else limits.first_byte_s
+        quiet_s = limits.idle_s if self.record.first_byte else limits.first_byte_s
         self._next_look_s = min(self._seen_s + quiet_s, self._started_s + limits.total_s)
         if self._client_streams:
             if now_s - self._seen_s >= self._pool.heartbeat_s and not self._paused:
@@ -279,7 +295,7 @@ class Attempt:
     def _overdue(self, now: float, limits: Timeouts) -> str:
         if now - self._started_s >= limits.total_s:
             return f"the answer took more than {limits.total_s:g} s"
-        if not self._record.first_byte:
+        if not self.record.first_byte:
             late = now - self._started_s >= limits.first_byte_s
             return f"no first byte from the engine within {limits.first_byte_s:g} s" if late else ""
         return f"the engine was silent for {limits.idle_s:g} s" if now - self._seen_s >= limits.idle_s else ""
@@ -299,18 +315,7 @@ class Attempt:
     # --- the end ---
 
     def _finish(self, failure: EngineFailure | None) -> None:
-        if self._done is not False:
+        if self._done:
             return
-        self._done = failure or True
-        self._leave()
-        self._notify()
-
-    def _leave(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            self.aborted = True
-            connection.abort()
-
-    def _notify(self) -> None:
-        if not self._wake.done():
-            self._wake.set_result(None)
+        self.leave()
+        self._settled(failure)

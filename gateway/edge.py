@@ -5,19 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-import structlog
 from aiohttp import hdrs, web
 from aiohttp.abc import AbstractStreamWriter
-from aiohttp.http_exceptions import LineTooLong
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import StreamReader
 
+from gateway.caller import allowed_origin
 from gateway.config.model import Cors
+from gateway.connection import Connection, ErrorWriter, Lane
 from gateway.errors import Cause, GatewayError
-
-log = structlog.get_logger("headrace.edge")
 
 Handler = Callable[[web.BaseRequest, str], Awaitable[web.StreamResponse]]
 
@@ -28,10 +25,11 @@ _ALLOWED_HEADERS = "authorization, x-api-key, content-type, anthropic-version, a
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Handlers of one path by method. `dialect` names the form of its errors."""
+    """Handlers of one path by method. `dialect` names the form of its errors; `lane` may serve repeated POSTs."""
 
     methods: Mapping[str, Handler]
     dialect: str = "chat"
+    lane: Lane | None = None
 
 
 class Routes:
@@ -64,60 +62,6 @@ class Routes:
         return None
 
 
-ErrorWriter = Callable[[GatewayError, str, str], web.Response]
-
-
-class EdgeProtocol(web.RequestHandler):
-    """aiohttp's connection handler, with errors below HTTP in our form and silence limited in time."""
-
-    __slots__ = ("_edge", "_patience", "served")
-
-    def __init__(self, edge: EdgeServer, **options: Any) -> None:
-        super().__init__(edge, **options)
-        self._edge = edge
-        self._patience: asyncio.TimerHandle | None = None
-        self.served = False  # a request head has arrived on this connection
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start the clock for the first request head."""
-        super().connection_made(transport)
-        self._patience = asyncio.get_running_loop().call_later(self._edge.head_timeout_s, self._still_silent)
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        """Stop the clock."""
-        if self._patience is not None:
-            self._patience.cancel()
-        super().connection_lost(exc)
-
-    def _still_silent(self) -> None:
-        if not self.served:
-            self.force_close()
-
-    def handle_error(
-        self,
-        request: web.BaseRequest,  # noqa: ARG002 - it was never parsed
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        """Answer bytes that are no request, and bugs."""
-        if status >= 500:
-            log.error("handler failed", error=repr(exc))
-            error = GatewayError(Cause.INTERNAL, "internal error")
-        else:
-            error = _bad_http(exc, message or str(exc))
-        response = self._edge.write_error(error, "chat", "")
-        response.force_close()
-        return response
-
-
-def _bad_http(exc: BaseException | None, message: str) -> GatewayError:
-    first = (message.strip().splitlines() or ["not a request"])[0][:160]
-    if isinstance(exc, LineTooLong) or "many headers" in first:
-        return GatewayError(Cause.HEADERS_TOO_LARGE, "the request line or the headers are too large")
-    return GatewayError(Cause.BAD_REQUEST, f"bad HTTP: {first}")
-
-
 class EdgeServer(web.Server):
     """aiohttp's low-level server over a table of routes."""
 
@@ -145,11 +89,11 @@ class EdgeServer(web.Server):
         self._cors = cors
         self._body_cap = body_cap
         self.write_error = write_error
-        self.head_timeout_s = head_timeout_s
+        self._head_timeout_s = head_timeout_s
 
-    def __call__(self) -> EdgeProtocol:
+    def __call__(self) -> Connection:
         """A protocol for one new connection."""
-        return EdgeProtocol(self, loop=self._loop, **self._kwargs)
+        return Connection(self, self.write_error, self._head_timeout_s, loop=self._loop, **self._kwargs)
 
     def _request(
         self,
@@ -159,8 +103,8 @@ class EdgeServer(web.Server):
         writer: AbstractStreamWriter,
         task: asyncio.Task[None],
     ) -> web.BaseRequest:
-        if isinstance(protocol, EdgeProtocol):
-            protocol.served = True
+        if isinstance(protocol, Connection):
+            protocol.heard(message)
         return web.BaseRequest(message, payload, protocol, writer, task, self._loop, client_max_size=self._body_cap)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -170,20 +114,16 @@ class EdgeServer(web.Server):
             for name in _SINGLE:
                 if len(request.headers.getall(name, ())) > 1:
                     raise GatewayError(Cause.BAD_REQUEST, f"the header {name.lower()} is given twice")
-            method = request.method
-            if method == hdrs.METH_OPTIONS:
+            if request.method == hdrs.METH_OPTIONS:
                 return self._preflight(request, found[0] if found else None)
             if found is None:
                 raise GatewayError(Cause.NOT_FOUND, f"no such path: {request.path[:100]}")
             route, variable = found
-            handler = route.methods.get(hdrs.METH_GET if method == hdrs.METH_HEAD else method)
-            if handler is None:
-                allow = ", ".join(sorted(route.methods))
-                raise GatewayError(
-                    Cause.METHOD, f"{request.path[:100]} takes {allow}", headers=((hdrs.ALLOW, allow),)
-                )
+            handler = _handler(request, route)
             if request.headers.get(hdrs.EXPECT, "").lower() == "100-continue":
                 await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            elif route.lane is not None and isinstance(request.protocol, Connection):
+                request.protocol.learn(request, route.lane)
             response = await handler(request, variable)
         except GatewayError as error:
             response = self.write_error(error, dialect, request.headers.get("X-Request-Id", ""))
@@ -211,7 +151,10 @@ class EdgeServer(web.Server):
         return bool(allowed)
 
 
-def allowed_origin(request: web.BaseRequest, origins: tuple[str, ...]) -> str:
-    """The value of access-control-allow-origin for this request, "" when its origin is not allowed."""
-    origin = request.headers.get(hdrs.ORIGIN, "")
-    return origin if origin and ("*" in origins or origin in origins) else ""
+def _handler(request: web.BaseRequest, route: Route) -> Handler:
+    method = request.method
+    handler = route.methods.get(hdrs.METH_GET if method == hdrs.METH_HEAD else method)
+    if handler is None:
+        allow = ", ".join(sorted(route.methods))
+        raise GatewayError(Cause.METHOD, f"{request.path[:100]} takes {allow}", headers=((hdrs.ALLOW, allow),))
+    return handler

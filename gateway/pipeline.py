@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
 
 import msgspec
 import structlog
-from aiohttp import hdrs, web
+from aiohttp import web
 
 from backends.contracts import Decision, EngineFailure, Fault, Random, Replica
 from backends.fleet import Fleet, Member
@@ -15,19 +16,24 @@ from gateway.attempt import Attempt, AttemptKit
 from gateway.auth import Identity
 from gateway.bodies import read_body, ready_body
 from gateway.book import ContractBook
+from gateway.caller import Caller
 from gateway.config.model import Model
 from gateway.dialects.effort import StickyEfforts
 from gateway.dialects.ids import Ids, maker
+from gateway.dialects.model import Request
 from gateway.dialects.registry import Dialect, EngineRequest
-from gateway.edge import allowed_origin
 from gateway.eligible import PoolFilter
 from gateway.errors import Cause, GatewayError, from_failure
 from gateway.exchange import Exchange, Keeper
+from gateway.kv.cache import KvCache
+from gateway.kv.prompts import prompt_of
+from gateway.learning import Learning
 from gateway.media.guard import MediaGuard
-from gateway.runtime import PoolRuntime, Runtime
+from gateway.outgoing import engine_request
+from gateway.runtime import Runtime
 from gateway.stream import ClientStream
 from gateway.telemetry.hub import Telemetry
-from gateway.telemetry.record import AttemptRecord, ExchangeRecord
+from policies.affinity import session_key
 from policies.cost_model.model import CostModel
 from policies.retry import RetryBudget, may_retry
 from policies.routing.request import PoolShare, RouteRequest
@@ -53,6 +59,8 @@ class Pipeline:
         "_filter",
         "_fleet",
         "_kit",
+        "_kv",
+        "_learning",
         "_media",
         "_new_id",
         "_retries",
@@ -75,6 +83,7 @@ class Pipeline:
         book: ContractBook,
         pool_filter: PoolFilter,
         media: MediaGuard,
+        kv: KvCache,
         kit: AttemptKit,
         rng: Random,
         abort: Abort,
@@ -89,6 +98,8 @@ class Pipeline:
         self._book = book
         self._filter = pool_filter
         self._media = media
+        self._kv = kv
+        self._learning = Learning(cost_model, kv, kit.clock)
         self._kit = kit
         self._clock = kit.clock
         self._rng = rng
@@ -110,51 +121,92 @@ class Pipeline:
 
         The answer goes to `stream` instead of the request's connection, and `body` stands for the request's own.
         """
-        x = self._open(request, dialect, stream or ClientStream(request, close=self.draining))
+        caller = Caller(request, self.runtime)
+        x = self.open(caller, dialect, stream or ClientStream.of(request, close=self.draining))
         x.keeper = keeper
-        try:
-            try:
-                await self._serve(x, request, body)
-            except GatewayError as error:
-                self._refuse(x, error)
-            except Exception:
-                log.exception("exchange failed", request_id=x.record.request_id)
-                self._refuse(x, GatewayError(Cause.INTERNAL, "internal error"))
-            if keeper is not None:
-                await keeper.keep(x)
-        except asyncio.CancelledError:
-            x.record.status, x.record.error = Cause.CLIENT_GONE.status, "client_gone"
-            raise
-        finally:
-            self._close(x)
+        await self.through(x, self._serve(x, caller, request, body))
         return x.stream.response()
 
-    async def _serve(self, x: Exchange, request: web.BaseRequest, body: bytes | None) -> None:
-        runtime, record, headers = x.runtime, x.record, request.headers
-        x.identity = identity = runtime.auth.identify(headers.get(hdrs.AUTHORIZATION), headers.get("X-Api-Key"))
-        record.tenant, record.key_id = identity.name, identity.key_id
-        if len(self._telemetry.live) > runtime.config.limits.exchanges:
-            raise GatewayError(Cause.OVERLOADED, "too many requests are in flight", retry_after_s=1.0)
+    async def through(self, x: Exchange, serving: Coroutine[Any, Any, None]) -> None:
+        """See an opened exchange to its end."""
+        try:
+            try:
+                await serving
+            except GatewayError as error:
+                self.refuse(x, error)
+            except Exception:
+                log.exception("exchange failed", request_id=x.record.request_id)
+                self.refuse(x, GatewayError(Cause.INTERNAL, "internal error"))
+            if x.keeper is not None:
+                await x.keeper.keep(x)
+        except asyncio.CancelledError:
+            self.abandon(x)
+            raise
+        finally:
+            self.close(x)
+
+    async def _serve(self, x: Exchange, caller: Caller, request: web.BaseRequest, body: bytes | None) -> None:
+        self.admit(x, caller)
+        runtime = x.runtime
         if body is None:
             body = ready_body(request, runtime.config.listen)
         if body is None:
             body = await read_body(request, runtime.config.listen)
-        record.received_bytes = len(body)
-        options = runtime.options(identity)
-        x.asked = asked = x.dialect.decode_request(body, headers, options)
-        record.model, record.stream = asked.model, asked.stream
-        x.model = model = self._resolve(runtime, identity, asked.model)
-        record.resolved = model.name
-        x.ids = Ids(x.dialect.name, int(record.wall), record.request_id, self._new_id)
+        options = runtime.options(x.identity)
+        x.record.received_bytes = len(body)
+        self.understand(x, x.dialect.decode_request(body, request.headers, options))
         if x.keeper is not None and await x.keeper.recall(x, options):
             return
+        await self.dispatch(x)
+
+    def admit(self, x: Exchange, caller: Caller) -> None:
+        """Who asks, and whether there is room for another exchange. Raises GatewayError."""
+        x.identity = identity = caller.identity()
+        record = x.record
+        record.tenant, record.key_id = identity.name, identity.key_id
+        if len(self._telemetry.live) > x.runtime.config.limits.exchanges:
+            raise GatewayError(Cause.OVERLOADED, "too many requests are in flight", retry_after_s=1.0)
+
+    def understand(self, x: Exchange, asked: Request) -> None:
+        """What is asked for. Raises GatewayError when there is no such model for this tenant."""
+        record = x.record
+        x.asked = asked
+        record.model, record.stream = asked.model, asked.stream
+        x.model = self._resolve(x.runtime, x.identity, asked.model)
+        record.resolved = x.model.name
+        x.ids = Ids(x.dialect.name, int(record.wall), record.request_id, self._new_id)
+        self._retries.exchange()
+
+    async def dispatch(self, x: Exchange) -> None:
+        """Where it may go, and there. Raises GatewayError."""
+        asked = x.asked
         if session := asked.session or asked.cache_key:
             self._settle_effort(x, session)
-        self._retries.exchange()
-        x.eligible = self._filter.at_once(runtime, model.name, asked) or await self._filter.decide(
-            runtime, model.name, asked, x.dialect
-        )
-        await self._attempts(x)
+        if not self.everyday(x):
+            x.eligible = await self._filter.decide(x.runtime, x.model.name, asked, x.dialect)
+            if self._router.looks_up(x.policy):
+                await self._look_up(x)
+        await self.attempts(x)
+
+    async def _look_up(self, x: Exchange) -> None:
+        """Find where the prompt is cached and who served the conversation last."""
+        asked = x.asked
+        hints = {"prompt_cache_key": asked.cache_key, "session_id": asked.session, "user": asked.end_user}
+        x.session = session_key(x.identity.name, hints)
+        x.home = x.home or self._learning.affinity.home(x.session, self._clock.monotonic())
+        names = [share.name for share in (*x.eligible.pools, *x.eligible.spare)]
+        sent = x.dialect.encode_engine_request(asked, self._book.targets[names[0]])
+        prompt = prompt_of(asked, sent, x.model.name, x.identity.name) if sent.generates else None
+        if prompt is not None:
+            x.plan = await self._kv.plan(self._fleet.snapshot(), names, prompt)
+
+    def everyday(self, x: Exchange) -> bool:
+        """Whether any pool of the model may serve this, which then is noted; else the contracts must be asked."""
+        eligible = self._filter.at_once(x.runtime, x.model.name, x.asked)
+        if eligible is None:
+            return False
+        x.eligible = eligible
+        return True
 
     def _settle_effort(self, x: Exchange, session: str) -> None:
         """Keep the effort of a session whose client does not always name it."""
@@ -177,51 +229,66 @@ class Pipeline:
 
     def _decide(self, x: Exchange, pools: tuple[PoolShare, ...], tried: frozenset[str]) -> Decision:
         began = self._clock.monotonic()
-        asked = x.asked
+        asked, plan = x.asked, x.plan
         request = RouteRequest(
             pools=pools,
             prompt_tokens=x.eligible.tokens or len(asked.body) // _BYTES_PER_TOKEN,
             output_tokens=min(asked.max_output or 256, 256),
-            policy=x.runtime.policy(x.identity, x.model),
+            policy=x.policy,
             tenant=x.identity.name,
-            session=asked.session or asked.cache_key or "",
+            session=x.session,
             home=x.home,
             exclude=tried,
             refused=x.eligible.refused or _NOBODY,
         )
-        decision = self._router.decide(request, None, self._fleet.snapshot(), self._cost_model, self._rng)
+        if plan is not None:
+            chain = plan.pools[pools[0].name].prompt.chain
+            request.prompt_tokens = x.eligible.tokens or chain.tokens
+            request.chain = chain.keys.tolist()
+            request.prefix_key = request.chain[0] if request.chain else 0
+        located = plan.located if plan is not None else None
+        decision = self._router.decide(request, located, self._fleet.snapshot(), self._cost_model, self._rng)
+        x.decision = decision
         record = x.record
         if record.decision is None:  # the trace shows the first; later ones only leave out what was tried
             record.decision, record.deciding, record.decided = decision, began, self._clock.monotonic()
         return decision
 
-    def _choose(self, x: Exchange, tried: frozenset[str]) -> Replica | None:
+    def choose(self, x: Exchange, tried: frozenset[str] = frozenset()) -> Replica | None:
         """The best replica that was not tried; spare pools come when no other has one left."""
         for pools in (x.eligible.pools, x.eligible.spare):
             if pools and (order := self._decide(x, pools, tried).order):
                 return order[0]
         return None
 
-    async def _attempts(self, x: Exchange) -> None:
-        """Try replicas, best first, until one answers; raises what the client is to be told otherwise."""
+    async def attempts(
+        self, x: Exchange, replica: Replica | None = None, failure: EngineFailure | None = None
+    ) -> None:
+        """Try replicas, best first, until one answers; raises what the client is to be told otherwise.
+
+        `replica` is the first choice when it was made already, and `failure` how an attempt at it ended.
+        """
         tried: frozenset[str] = frozenset()
-        failure: EngineFailure | None = None
-        while (replica := self._choose(x, tried)) is not None:
+        last = failure
+        replica = replica or self.choose(x)
+        while replica is not None:
             member = self._fleet.member(replica.id)
             if member is not None:
-                failure = await self._attempt(x, replica, member)
-                if failure is not None and failure.fault is Fault.STALE:
-                    failure = await self._attempt(x, replica, member, fresh=True)
-                if failure is None:
+                last = failure or await self._attempt(x, replica, member)
+                failure = None
+                if last is not None and last.fault is Fault.STALE:
+                    last = await self._attempt(x, replica, member, fresh=True)
+                if last is None:
                     return
-                why = "the answer had begun" if x.spoke else self._may_retry(x, failure)
+                why = "the answer had begun" if x.spoke else self._may_retry(x, last)
                 if why:
                     x.record.event("no further attempt", self._clock.monotonic(), {"reason": why})
                     break
             tried |= {replica.id}
-        if failure is None:
+            replica = self.choose(x, tried)
+        if last is None:
             raise GatewayError(Cause.OVERLOADED, f"no replica of `{x.model.name}` is ready", retry_after_s=1.0)
-        raise from_failure(failure)
+        raise from_failure(last)
 
     def _may_retry(self, x: Exchange, failure: EngineFailure) -> str:
         made = sum(attempt.fault is not Fault.STALE for attempt in x.record.attempts)
@@ -231,55 +298,74 @@ class Pipeline:
         self, x: Exchange, replica: Replica, member: Member, *, fresh: bool = False
     ) -> EngineFailure | None:
         """One attempt at one replica; returns how it failed, None when the client has its answer."""
-        pool = x.runtime.pools[replica.pool]
-        target = self._book.targets[replica.pool]
-        sent = x.dialect.encode_engine_request(x.asked, target)
+        sent = self.engine_request(x, replica)
         if x.asked.traits.modalities:
-            sent.body = await self._media.admit_body(sent.body, pool.config.media)
-        record = x.record.attempt(replica, pool.config.engine, self._clock.monotonic())
-        tokens = len(sent.body) // _BYTES_PER_TOKEN if sent.generates else 0
-        lease = self._fleet.lease(member, tokens, tokens)
-        attempt: Attempt | None = None
-        rid = x.record.ids.hex(32) if pool.kind.spec.abort_path else ""
+            sent.body = await self._media.admit_body(sent.body, x.runtime.pools[replica.pool].config.media)
+        attempt = self.prepare(x, replica, member, sent)
+        settled: asyncio.Future[EngineFailure | None] = self._kit.loop.create_future()
         try:
             connection = None if fresh else member.connections.take()
             reused = connection is not None
-            if connection is None:
-                connection = await member.connections.dial()
-            record.connected = self._clock.monotonic()
-            transcoder = x.dialect.transcoder(x.asked, sent, target, x.ids, x.runtime.seal(x.identity))
-            x.transcoder = transcoder
-            self._announce(x, replica, sent)
-            attempt = Attempt(
-                self._kit,
-                pool,
-                lease,
-                x.record,
-                record,
-                x.stream,
-                transcoder,
-                streamed=sent.stream,
-                client_streams=x.asked.stream,
-            )
-            head, body = _engine_request(x.record, record, pool, member, sent, rid)
-            failure = await attempt.run(connection, head, body, reused=reused)
+            attempt.start(connection or await member.connections.dial(), settled.set_result, reused=reused)
+            failure = await settled
         except EngineFailure as broken:
             failure = broken
+        except asyncio.CancelledError:
+            attempt.leave()
+            raise
         finally:
-            lease.release()
-            record.ended = self._clock.monotonic()
-            if rid and attempt is not None and attempt.aborted:
-                self._abort(member, rid)
+            self.release(attempt)
         if not sent.generates:
             x.record.first_token = 0.0
-        self._learn(x, member, record, failure)
+        self.learn(x, attempt, failure)
         return failure
 
-    def _learn(self, x: Exchange, member: Member, record: AttemptRecord, failure: EngineFailure | None) -> None:
+    def engine_request(self, x: Exchange, replica: Replica) -> EngineRequest:
+        """What the engine is asked. Raises GatewayError when this pool cannot be asked for it."""
+        return x.dialect.encode_engine_request(x.asked, self._book.targets[replica.pool])
+
+    def prepare(self, x: Exchange, replica: Replica, member: Member, sent: EngineRequest) -> Attempt:
+        """An attempt that holds its lease, ready to be started. Whatever comes of it: `release`."""
+        pool = x.runtime.pools[replica.pool]
+        record = x.record.attempt(replica, pool.config.engine, self._clock.monotonic())
+        tokens = len(sent.body) // _BYTES_PER_TOKEN if sent.generates else 0
+        rid = x.record.ids.hex(32) if pool.kind.spec.abort_path else ""
+        target = self._book.targets[replica.pool]
+        x.transcoder = x.dialect.transcoder(x.asked, sent, target, x.ids, x.runtime.seal(x.identity))
+        self._announce(x, replica, sent)
+        decision = x.decision
+        request = engine_request(x.record, record, pool, member, sent, rid=rid, decision=decision)
+        x.promised = self._kv.sent(x.plan, replica) if x.plan is not None else None
+        return Attempt(
+            self._kit,
+            pool,
+            self._fleet.lease(member, decision.prefill_tokens if decision.expected else tokens, tokens),
+            x.record,
+            record,
+            x.stream,
+            x.transcoder,
+            request=request,
+            rid=rid,
+            streamed=sent.stream,
+            client_streams=x.asked.stream,
+        )
+
+    def release(self, attempt: Attempt) -> None:
+        """An attempt is over, however it ended."""
+        attempt.lease.release()
+        attempt.record.ended = self._clock.monotonic()
+        if attempt.rid and attempt.aborted:
+            self._abort(attempt.lease.member, attempt.rid)
+
+    def learn(self, x: Exchange, attempt: Attempt, failure: EngineFailure | None) -> None:
+        """What an attempt says of its replica, and whether another one may follow it."""
+        member = attempt.lease.member
         if failure is None:
             self._fleet.succeeded(member)
+            if x.plan is not None:
+                self._learning.answered(x, attempt.record, self._fleet.snapshot())
             return
-        record.fault, record.message = failure.fault, failure.message
+        attempt.record.fault, attempt.record.message = failure.fault, failure.message
         x.spoke = x.stream.committed and x.transcoder is not None and x.transcoder.started
         self._fleet.failed(member, failure)
 
@@ -300,25 +386,20 @@ class Pipeline:
 
     # --- opening and closing ---
 
-    def _open(self, request: web.BaseRequest, dialect: Dialect, stream: ClientStream) -> Exchange:
-        headers = request.headers
-        request_id = f"req_{self._telemetry.ids.hex(24)}"
-        record = self._telemetry.start(request_id, headers.get("traceparent"), headers.get("tracestate"))
-        record.endpoint, record.dialect = request.path, dialect.name
-        record.client = request.remote or ""
+    def open(self, caller: Caller, dialect: Dialect, stream: ClientStream) -> Exchange:
+        """Begin an exchange; whoever does closes it."""
+        telemetry = self._telemetry
+        request_id = f"req_{telemetry.ids.hex(24)}"
+        record = telemetry.begin(request_id, caller.parent)
+        record.endpoint, record.dialect, record.client = caller.endpoint, dialect.name, caller.address
         line = request_id.encode()
         stream.header_lines(
-            b"x-request-id: %b\r\nrequest-id: %b\r\nx-gateway-trace-id: %b\r\n" % (line, line, record.trace_id.encode())
+            b"x-request-id: %b\r\nrequest-id: %b\r\nx-gateway-trace-id: %b\r\n%b"
+            % (line, line, record.trace_id.encode(), caller.answer_lines)
         )
-        if given := headers.get("X-Request-Id"):
-            stream.header(b"x-client-request-id", given[:128])
-        cors = self.runtime.config.listen.cors
-        if cors.origins and (origin := allowed_origin(request, cors.origins)):
-            stream.header(b"access-control-allow-origin", origin)
-            stream.header(b"vary", "Origin")
-        return Exchange(self.runtime, dialect, record, stream)
+        return Exchange(caller.runtime, dialect, record, stream)
 
-    def _refuse(self, x: Exchange, error: GatewayError) -> None:
+    def refuse(self, x: Exchange, error: GatewayError) -> None:
         """Tell the client what went wrong, in a stream that has begun or as the whole answer."""
         record, stream = x.record, x.stream
         record.error = error.code or error.cause.value[2] or error.cause.name.lower()
@@ -335,7 +416,13 @@ class Pipeline:
                 stream.header(name.encode(), value)
         stream.whole(status, content_type, body, self._kit.date())
 
-    def _close(self, x: Exchange) -> None:
+    def abandon(self, x: Exchange) -> None:
+        """The client went away before its answer was complete."""
+        x.record.status, x.record.error = Cause.CLIENT_GONE.status, "client_gone"
+        self.close(x)
+
+    def close(self, x: Exchange) -> None:
+        """The end of an exchange: its record is complete."""
         record, transcoder = x.record, x.transcoder
         record.status = record.status or x.stream.status
         record.sent_bytes = x.stream.sent_bytes
@@ -346,20 +433,3 @@ class Pipeline:
                 record.cached_tokens, record.reasoning_tokens = usage.cached or 0, usage.reasoning
         self._telemetry.finish(record)
 
-
-def _engine_request(
-    exchange: ExchangeRecord, attempt: AttemptRecord, pool: PoolRuntime, member: Member, sent: EngineRequest, rid: str
-) -> tuple[bytes, bytes]:
-    """Head and body for the engine. Of the client's own headers only the trace goes on."""
-    body = sent.body
-    if rid:
-        at = body.index(b"{") + 1
-        body = b'%b"%b":"%b",%b' % (body[:at], pool.kind.spec.rid_field.encode(), rid.encode(), body[at:])
-    state = f"tracestate: {exchange.tracestate}\r\n" if exchange.tracestate else ""
-    head = (
-        f"POST {member.connections.path}{sent.path} HTTP/1.1\r\nhost: {member.connections.host}\r\n"
-        f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
-        f"x-request-id: {exchange.request_id}-{len(exchange.attempts)}\r\n"
-        f"traceparent: {exchange.traceparent(attempt)}\r\n{state}"
-    )
-    return head.encode("latin-1", "replace") + pool.authorization + b"\r\n", body

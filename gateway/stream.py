@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from email.utils import formatdate
+from typing import Self
 
 from aiohttp import web
 from aiohttp.http_writer import HttpVersion11
@@ -85,11 +86,11 @@ class ClientStream:
     __slots__ = ("_chunked", "_close", "_extra", "_of_attempt", "_transport", "committed", "ended", "sent_bytes",
                  "status")  # fmt: skip
 
-    def __init__(self, request: web.BaseRequest, *, close: bool = False) -> None:
-        """`close`: end the connection after this answer."""
-        self._transport = request.transport
-        self._chunked = request.version >= HttpVersion11
-        self._close = close or not request.keep_alive
+    def __init__(self, transport: asyncio.Transport | None, *, chunked: bool = True, close: bool = False) -> None:
+        """`chunked`: the client knows that framing. `close`: end the connection after this answer."""
+        self._transport = transport
+        self._chunked = chunked
+        self._close = close
         self._extra: list[bytes] = []
         self._of_attempt = b""
         self.committed = False
@@ -97,13 +98,18 @@ class ClientStream:
         self.status = 0
         self.sent_bytes = 0
 
+    @classmethod
+    def of(cls, request: web.BaseRequest, *, close: bool = False) -> Self:
+        """The stream that answers a request on its own connection."""
+        return cls(request.transport, chunked=request.version >= HttpVersion11, close=close or not request.keep_alive)
+
     def header_lines(self, lines: bytes) -> None:
         """Add response headers as they go on the wire, each line ended; only before the first byte."""
         self._extra.append(lines)
 
     def header(self, name: bytes, value: str) -> None:
         """Add a response header; only before the first byte. Line breaks cannot get in."""
-        self._extra.append(_line(name, value))
+        self._extra.append(header_line(name, value))
 
     def attempt_lines(self, lines: bytes) -> None:
         """`attempt_headers` as they go on the wire."""
@@ -111,7 +117,7 @@ class ClientStream:
 
     def attempt_headers(self, headers: Mapping[str, str]) -> None:
         """Set the headers that belong to the current attempt, in place of those of the one before."""
-        self._of_attempt = b"".join([_line(name.encode(), value) for name, value in headers.items()])
+        self._of_attempt = b"".join([header_line(name.encode(), value) for name, value in headers.items()])
 
     @property
     def gone(self) -> bool:
@@ -122,6 +128,11 @@ class ClientStream:
     def flowing(self) -> bool:
         """Whether a paused engine may go on."""
         return self._transport is None or self._transport.get_write_buffer_size() <= LOW_WATER
+
+    @property
+    def lasting(self) -> bool:
+        """Whether the answer is complete and the connection may serve another request."""
+        return self.ended and not self._close
 
     def whole(self, status: int, content_type: bytes, body: bytes, date: bytes, *, head_only: bool = False) -> None:
         """Send a complete answer in one write."""
@@ -157,7 +168,7 @@ class ClientStream:
         """What the handler returns once the answer has ended; a broken one costs the connection."""
         if not self.ended and self._transport is not None:
             self._transport.close()
-        return Written(self.status or 500, keep_alive=self.ended and not self._close)
+        return Written(self.status or 500, keep_alive=self.lasting)
 
     def _head(self, status: int, content_type: bytes, date: bytes, framing: bytes) -> bytes:
         self.committed = True
@@ -177,7 +188,8 @@ class ClientStream:
             self._transport.write(data)
 
 
-def _line(name: bytes, value: str) -> bytes:
+def header_line(name: bytes, value: str) -> bytes:
+    """A header as it goes on the wire. Line breaks cannot get in."""
     return b"%b: %b\r\n" % (name, value.encode("latin-1", "replace").translate(None, b"\r\n"))
 
 

@@ -170,7 +170,7 @@ class Runs:
 
     async def _tend(self, run: Run, request: web.BaseRequest) -> None:
         """Let the exchange run and store what comes of it."""
-        stream = DetachedStream(request)
+        stream = DetachedStream()
         run.task = self._supervisor.spawn(self._exchange(run, request, stream), f"exchange of {run.record.id}")
         try:
             await self._watch(run, run.task, stream)

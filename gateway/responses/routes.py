@@ -55,7 +55,7 @@ class ResponsesApi:
         routes.add(f"{_PATH}/", Route(dict.fromkeys(("GET", "POST", "DELETE"), self._stored), "responses"))
 
     async def _create(self, request: web.BaseRequest, _: str) -> web.StreamResponse:
-        stream = HeldStream(request, close=self._pipeline.draining)
+        stream = HeldStream.of(request, close=self._pipeline.draining)
         turn = self._runs.turn(request, stream)
         return await self._pipeline.exchange(request, turn, keeper=turn, stream=stream)
 
@@ -94,7 +94,7 @@ class ResponsesApi:
         after = request.query.get("starting_after", "-1")
         if not after.removeprefix("-").isdecimal():
             raise GatewayError(Cause.BAD_REQUEST, "starting_after: expected a number", param="starting_after")
-        stream = ClientStream(request, close=self._pipeline.draining)
+        stream = ClientStream.of(request, close=self._pipeline.draining)
         for name, value in self._ids().items():
             stream.header(name.encode(), value)
         await self._runs.replay.follow(stream, library, record, int(after))

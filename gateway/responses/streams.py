@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 
-from aiohttp import web
-
 from gateway.dialects.sse import Frames
 from gateway.stream import HIGH_WATER, LOW_WATER, ClientStream
 
@@ -16,8 +14,8 @@ class HeldStream(ClientStream):
 
     __slots__ = ("_final", "_held")
 
-    def __init__(self, request: web.BaseRequest, *, close: bool = False) -> None:
-        super().__init__(request, close=close)
+    def __init__(self, transport: asyncio.Transport | None, *, chunked: bool = True, close: bool = False) -> None:
+        super().__init__(transport, chunked=chunked, close=close)
         self._final: Callable[[], bool] = lambda: False
         self._held = b""
 
@@ -53,10 +51,8 @@ class DetachedStream(ClientStream):
 
     __slots__ = ("_arrived", "_blocks", "_frames", "_left", "_waiting", "refusal")
 
-    def __init__(self, request: web.BaseRequest) -> None:
-        super().__init__(request)
-        self._transport = None
-        self._chunked = False
+    def __init__(self) -> None:
+        super().__init__(None, chunked=False)
         self._frames = Frames()
         self._blocks: list[bytes] = []
         self._waiting = 0  # bytes in `_blocks`

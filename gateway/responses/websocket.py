@@ -11,6 +11,7 @@ import msgspec
 from aiohttp import WSMsgType, hdrs, web
 
 from backends.supervisor import Supervisor
+from gateway.caller import allowed_origin
 from gateway.dialects import openai_errors
 from gateway.dialects.base import Usage
 from gateway.dialects.fields import invalid, read_object
@@ -18,7 +19,6 @@ from gateway.dialects.model import Request
 from gateway.dialects.registry import DecodeOptions
 from gateway.dialects.responses_resource import resource, usage_record
 from gateway.dialects.sse import named, payload
-from gateway.edge import allowed_origin
 from gateway.errors import Cause, GatewayError
 from gateway.exchange import Exchange
 from gateway.pipeline import Pipeline
@@ -167,7 +167,7 @@ class Sockets:
     async def _respond(
         self, request: web.BaseRequest, socket: web.WebSocketResponse, body: bytes, turn: SocketTurn
     ) -> None:
-        stream = DetachedStream(request)
+        stream = DetachedStream()
         task = self._supervisor.spawn(self._exchange(request, stream, body, turn), "websocket exchange")
         try:
             async for block in stream.events():

@@ -9,7 +9,7 @@ from backends.contracts import Candidate, Clock, FleetSnapshot
 from gateway.config.model import Telemetry as TelemetryConfig
 from gateway.telemetry.access import AccessLog
 from gateway.telemetry.export import ExportCounts, Kept, SpanExporter
-from gateway.telemetry.ids import IdSource, parse_context
+from gateway.telemetry.ids import IdSource, TraceContext, parse_context
 from gateway.telemetry.lines import LineWriter
 from gateway.telemetry.metrics import (
     ExchangeMetrics,
@@ -66,8 +66,11 @@ class Telemetry:
             self._exporter.start()
 
     def start(self, request_id: str, traceparent: str | None = None, tracestate: str | None = None) -> ExchangeRecord:
-        """The record of a new exchange. Whoever starts one finishes it, whatever happens."""
-        parent = parse_context(traceparent, tracestate) if traceparent else None
+        """`begin`, in the trace of a caller's headers."""
+        return self.begin(request_id, parse_context(traceparent, tracestate))
+
+    def begin(self, request_id: str, parent: TraceContext | None) -> ExchangeRecord:
+        """The record of a new exchange. Whoever begins one finishes it, whatever happens."""
         record = self._sampler.start(self.ids, request_id, parent, self._clock.monotonic(), self._clock.time())
         self.live.add(record)
         return record

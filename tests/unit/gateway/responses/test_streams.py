@@ -30,11 +30,11 @@ class Transport:
 
 def held() -> tuple[HeldStream, Transport]:
     transport = Transport()
-    return HeldStream(make_mocked_request("POST", "/", transport=transport)), transport
+    return HeldStream.of(make_mocked_request("POST", "/", transport=transport)), transport
 
 
 def detached() -> DetachedStream:
-    return DetachedStream(make_mocked_request("POST", "/"))
+    return DetachedStream()
 
 
 async def test_the_end_is_held_until_released() -> None:

@@ -1,0 +1,214 @@
+"""A client's connection: aiohttp's handler, which steps aside for requests that repeat what it has parsed before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import structlog
+from aiohttp import hdrs, web
+from aiohttp.http_exceptions import LineTooLong
+from aiohttp.http_parser import RawRequestMessage
+from aiohttp.http_writer import HttpVersion11
+
+from backends.http1 import RepeatedHead
+from gateway.caller import Caller
+from gateway.errors import Cause, GatewayError
+
+log = structlog.get_logger("headrace.edge")
+
+ErrorWriter = Callable[[GatewayError, str, str], web.Response]
+_LESSONS = 4  # heads learned on a connection before one of them came again: then its client does not repeat itself
+_SPECIAL = (hdrs.CONTENT_ENCODING, hdrs.EXPECT, hdrs.UPGRADE, hdrs.TRANSFER_ENCODING)
+
+
+class Running(Protocol):
+    """An exchange on its way in a lane."""
+
+    def cancel(self) -> None:
+        """The client has left."""
+        ...
+
+
+class Lane(Protocol):
+    """Serves everyday requests without aiohttp, when their head has been parsed and checked before."""
+
+    def caller(self, request: web.BaseRequest) -> Caller:
+        """What `begin` has to know of the head."""
+        ...
+
+    def begin(self, caller: Caller, body: bytes, client: Connection) -> Running | None:
+        """Serve a request and tell `client.answered` at the end. None: nothing has happened, aiohttp is to serve it."""
+        ...
+
+
+class Connection(web.RequestHandler):
+    """One connection, with errors below HTTP in our form and silence limited in time.
+
+    aiohttp parses, and waits idle while a lane serves. Its parser stands between two requests then, because what it
+    last saw was one whole request and every byte since then went to the lane.
+    """
+
+    __slots__ = ("_caller", "_head_timeout_s", "_held", "_lane", "_latest", "_lessons", "_message", "_patience",
+                 "_repeated", "_running", "_write_error")  # fmt: skip
+
+    _caller: Caller
+    _lane: Lane
+
+    def __init__(self, server: web.Server, write_error: ErrorWriter, head_timeout_s: float, **options: Any) -> None:
+        super().__init__(server, **options)
+        self._write_error = write_error
+        self._head_timeout_s = head_timeout_s
+        self._patience: asyncio.TimerHandle | None = None
+        self._message: RawRequestMessage | None = None  # the last one that aiohttp parsed
+        self._latest = b""  # what it was parsed from, if that came in one piece
+        self._lessons = 0
+        self._repeated: RepeatedHead | None = None
+        self._running: Running | bool = False  # True: a lane is about to say what it is
+        self._held = b""  # came while a lane served
+
+    # --- asyncio.Protocol ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start the clock for the first request head."""
+        super().connection_made(transport)
+        self._patience = self._loop.call_later(self._head_timeout_s, self._still_silent)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Stop the clock and the exchange."""
+        if self._patience is not None:
+            self._patience.cancel()
+        running, self._running = self._running, False
+        if not isinstance(running, bool):
+            running.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Let the lane serve a request whose head is known; give everything else to aiohttp."""
+        repeated = self._repeated
+        if repeated is not None and data:  # aiohttp itself passes none, to go on with what its parser holds
+            if self._running:
+                self._hold(data)
+                return
+            at = repeated.body_at(data) if self._idle() else 0
+            if at and self._serve(data[at:]):
+                return
+            self._repeated = None
+        self._latest = data if self._idle() else b""
+        super().data_received(data)
+
+    # --- heads ---
+
+    def heard(self, message: RawRequestMessage) -> None:
+        """Aiohttp has parsed a head."""
+        self._message = message
+
+    def learn(self, request: web.BaseRequest, lane: Lane) -> None:
+        """Know the head of this request again, from the next one on; it passed all checks for `lane`."""
+        data, self._latest = self._latest, b""
+        message, self._message = self._message, None
+        if message is None or self._lessons >= _LESSONS or not _was_parsed_from(message, data):
+            return
+        self._lessons += 1
+        self._repeated = RepeatedHead(data[: data.index(b"\r\n\r\n") + 4])
+        self._caller = lane.caller(request)
+        self._lane = lane
+
+    # --- exchanges in a lane ---
+
+    def _idle(self) -> bool:
+        """Whether aiohttp waits for a request."""
+        waiter = self._waiter
+        return waiter is not None and not waiter.done()
+
+    def _serve(self, body: bytes) -> bool:
+        self._running = self._request_in_progress = True
+        running = self._lane.begin(self._caller, body, self)
+        if running is None:
+            self._running = self._request_in_progress = False
+            return False
+        self._lessons = 0
+        if self._running:  # it did not end meanwhile
+            self._running = running
+        return True
+
+    def answered(self, *, keep: bool) -> None:
+        """An exchange of the lane is over. Not `keep`: the connection has to end."""
+        self._running = self._request_in_progress = False
+        if self._handler_waiter is not None:  # a shutdown waits for this exchange
+            self._handler_waiter.set_result(None)
+        if not keep or self._close:
+            self.force_close()
+            return
+        self._keepalive = True
+        self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
+        if self._held:
+            self._loop.call_soon(self._release)
+
+    def _hold(self, data: bytes) -> None:
+        """A client that does not wait for its answer waits until it is there."""
+        self._held += data
+        self._pause_reading_for_buffer()
+
+    def _release(self) -> None:
+        data, self._held = self._held, b""
+        self._resume_reading_for_buffer()
+        self.data_received(data)
+
+    # --- time and errors ---
+
+    def _process_keepalive(self) -> None:
+        if self._running:  # not idle at all: look again later
+            later = self._loop.time() + self._keepalive_timeout
+            self._keepalive_handle = self._loop.call_at(later, self._process_keepalive)
+            return
+        super()._process_keepalive()
+
+    def _still_silent(self) -> None:
+        if not self._request_count:
+            self.force_close()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,  # noqa: ARG002 - it was never parsed
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer bytes that are no request, and bugs."""
+        if status >= 500:
+            log.error("handler failed", error=repr(exc))
+            error = GatewayError(Cause.INTERNAL, "internal error")
+        else:
+            error = _bad_http(exc, message or str(exc))
+        response = self._write_error(error, "chat", "")
+        response.force_close()
+        return response
+
+
+def _was_parsed_from(message: RawRequestMessage, data: bytes) -> bool:
+    """Whether `data` is one plain whole request with a body, and this is what its head says.
+
+    It is not if the parser had kept something from before `data`: then message and bytes would not agree.
+    """
+    head, _, body = data.partition(b"\r\n\r\n")
+    first, *lines = head.split(b"\r\n")
+    headers = message.headers
+    return (
+        first == f"{message.method} {message.path} HTTP/1.1".encode()
+        and [(name, value.strip()) for name, _, value in (line.partition(b":") for line in lines)]
+        == list(message.raw_headers)
+        and message.version == HttpVersion11
+        and not message.should_close
+        and headers.get(hdrs.CONNECTION, "keep-alive").lower() == "keep-alive"
+        and not any(name in headers for name in _SPECIAL)
+        and headers.getall(hdrs.CONTENT_LENGTH, ()) == [str(len(body))]
+    )
+
+
+def _bad_http(exc: BaseException | None, message: str) -> GatewayError:
+    first = (message.strip().splitlines() or ["not a request"])[0][:160]
+    if isinstance(exc, LineTooLong) or "many headers" in first:
+        return GatewayError(Cause.HEADERS_TOO_LARGE, "the request line or the headers are too large")
+    return GatewayError(Cause.BAD_REQUEST, f"bad HTTP: {first}")
