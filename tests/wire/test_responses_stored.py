@@ -70,7 +70,7 @@ async def test_a_conversation_goes_on_from_what_is_stored(kind: str, request: py
 
 
 async def test_it_goes_on_after_a_restart_with_redis_where_its_kv_lies(redis_url: str) -> None:
-    model = {"name": "glm", "pools": ["a"], "routing": "latency"}
+    model = {"name": "glm", "pools": ["a"], "routing": "sticky"}
     state = {"state": {"url": redis_url}, "models": [model]}
     async with engine(completes()) as made, engine(completes()) as other:
         pools = [pool_of(made.url, other.url, name="a")]
