@@ -23,7 +23,7 @@ _encode = msgspec.json.encode
 class Admin:
     """Handlers of the admin port. Reads only; each answer is built from one snapshot."""
 
-    __slots__ = ("_book", "_config", "_ready", "_snapshot", "_telemetry")
+    __slots__ = ("_book", "_config", "_kv", "_ready", "_snapshot", "_telemetry")
 
     def __init__(
         self,
@@ -32,6 +32,7 @@ class Admin:
         snapshot: Callable[[], FleetSnapshot],
         telemetry: Telemetry,
         book: ContractBook,
+        kv: Callable[[], dict[str, Any]],
         ready: Callable[[], str],
     ) -> None:
         """`ready` says why the gateway should get no traffic, "" when it should."""
@@ -39,6 +40,7 @@ class Admin:
         self._snapshot = snapshot
         self._telemetry = telemetry
         self._book = book
+        self._kv = kv
         self._ready = ready
 
     def application(self) -> web.Application:
@@ -51,6 +53,7 @@ class Admin:
         app.router.add_get("/admin/v1/pools", self._pools)
         app.router.add_get("/admin/v1/replicas", self._replicas)
         app.router.add_get("/admin/v1/contracts", self._contracts)
+        app.router.add_get("/admin/v1/kv", self._cache)
         app.router.add_get("/admin/v1/config", self._configuration)
         app.router.add_get("/admin/v1/exchanges", self._exchanges)
         return app
@@ -106,6 +109,9 @@ class Admin:
         contracts = [_contract(contract) for contract in self._book.contracts.values()]
         incidents = [{"pool": i.pool, "term": i.term, "said": str(i)} for i in self._book.incidents]
         return _json({"contracts": contracts, "incidents": incidents})
+
+    async def _cache(self, _: web.Request) -> web.Response:
+        return _json(self._kv())
 
     async def _configuration(self, _: web.Request) -> web.Response:
         return _json({"generation": self._telemetry.generation, "config": redacted(self._config())})

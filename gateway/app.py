@@ -29,11 +29,13 @@ from gateway.dialects.seal import Keys
 from gateway.edge import EdgeServer, Route, Routes
 from gateway.eligible import PoolFilter
 from gateway.errors import GatewayError
+from gateway.kv.cache import KvCache
+from gateway.lane import Lane
 from gateway.listing import Listing
 from gateway.media.guard import build as build_media_guard
 from gateway.pipeline import Pipeline
 from gateway.responses.routes import ResponsesApi
-from gateway.runtime import Runtime
+from gateway.runtime import Runtime, pool_facts
 from gateway.state.choose import open_store
 from gateway.telemetry.hub import Telemetry
 from gateway.telemetry.ids import IdSource
@@ -78,19 +80,23 @@ class App:
         self.book = ContractBook(self._kinds, self.fleet, clock)
         self._filter = PoolFilter(self.book, self.fleet)
         self._media = build_media_guard()
+        self._cost_model = CostModel(pool_facts(config))
+        self.kv = KvCache(config, self.fleet, clock)
+        self.kv.apply(config)
         runtime = self._runtime(config)
         self.book.apply(config, runtime.bases())
         self.pipeline = Pipeline(
             runtime,
             fleet=self.fleet,
             router=Router(builtin_policies(), clock),
-            cost_model=CostModel(),
+            cost_model=self._cost_model,
             retries=RetryBudget(clock, config.retry.budget, config.retry.budget_min),
             telemetry=self.telemetry,
             book=self.book,
             pool_filter=self._filter,
             media=self._media,
-            kit=AttemptKit(clock, self._watch),
+            kv=self.kv,
+            kit=AttemptKit(clock, self._watch, self.supervisor.spawn),
             rng=rng,
             abort=self._abort,
         )
@@ -131,6 +137,7 @@ class App:
             stack.push_async_callback(self._media.close)
             self._filter.session = self._session
             self.book.watch(self._session, self.supervisor)
+            self.kv.start(self._session, self.supervisor)
             self._prober = HealthProber(self.fleet, self._session, self.supervisor)
             self._prober.watch(*self.fleet.apply(self.pipeline.runtime.specs()))
             yield
@@ -148,6 +155,8 @@ class App:
         joined, left = self.fleet.apply(runtime.specs())
         self.telemetry.apply(config.telemetry)
         self.book.apply(config, runtime.bases())
+        self.kv.apply(config)
+        self._cost_model.declare(pool_facts(config))
         self.pipeline.runtime = runtime
         if self._prober is not None and self._session is not None:
             self._prober.watch(joined, left)
@@ -174,6 +183,7 @@ class App:
             snapshot=self.fleet.snapshot,
             telemetry=self.telemetry,
             book=self.book,
+            kv=self.kv.status,
             ready=self.not_ready,
         ).application()
 
@@ -216,7 +226,11 @@ class App:
             vaulted = Vaulted(dialect, self.store)
             return await self.pipeline.exchange(request, vaulted, keeper=vaulted)
 
-        return Route({"POST": handle}, dialect.name)
+        return Route({"POST": handle}, dialect.name, self._lane(dialect))
+
+    def _lane(self, dialect: Dialect) -> Lane | None:
+        """Everyday Chat has one; what it takes holds no tool calls, so the vault has nothing to do with it."""
+        return Lane(self.pipeline, self.fleet, dialect, self.supervisor.spawn) if dialect.name == "chat" else None
 
     def _request_id(self) -> str:
         return f"req_{self.telemetry.ids.hex(24)}"

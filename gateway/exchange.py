@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from backends.contracts import Decision
 from gateway.auth import Identity
 from gateway.config.model import Model
 from gateway.dialects.base import Transcoder
@@ -14,6 +15,7 @@ from gateway.eligible import Eligible
 from gateway.runtime import Runtime
 from gateway.stream import ClientStream
 from gateway.telemetry.record import ExchangeRecord
+from tiering.plan import Expected, Plan
 
 
 class Exchange:
@@ -21,6 +23,7 @@ class Exchange:
 
     __slots__ = (
         "asked",
+        "decision",
         "dialect",
         "eligible",
         "home",
@@ -28,14 +31,19 @@ class Exchange:
         "ids",
         "keeper",
         "model",
+        "plan",
+        "policy",
+        "promised",
         "record",
         "runtime",
+        "session",
         "spoke",
         "stream",
         "transcoder",
     )
 
     asked: Request
+    decision: Decision  # the newest; its first replica is the one of the attempt
     eligible: Eligible
     identity: Identity
     ids: Ids
@@ -50,6 +58,10 @@ class Exchange:
         self.spoke = False  # the client has seen part of an answer: no attempt may start over
         self.keeper: Keeper | None = None
         self.home = ""  # id of the replica that served this conversation last
+        self.session = ""  # key of the client's own hint at a conversation; "" without one
+        self.policy = ""  # routing profile; "" for the default
+        self.plan: Plan | None = None  # where the prompt is cached, when the policy asks
+        self.promised: Expected | None = None  # what the index promised of the attempt's replica
 
 
 class Keeper(Protocol):

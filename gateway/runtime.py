@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 from backends.engines.base import EngineKind, Registry
 from backends.fleet import PoolSpec
+from backends.profiles import EngineName, load_profile, profile_names
 from gateway.auth import Authenticator, Identity
 from gateway.config.model import Config, Model, Pool
 from gateway.config.resolve import ModelTable
 from gateway.dialects.registry import DecodeOptions
 from gateway.dialects.seal import Keys, Seal, Sealer
 from gateway.dialects.target import Target
+from policies.cost_model.model import PoolFacts
 from policies.routing.request import PoolShare
 
 
@@ -110,3 +113,18 @@ def _spec(pool: Pool) -> PoolSpec:
         breaker_open_s=pool.breaker.open_s,
         silent_s=pool.breaker.silent_s,
     )
+
+
+def pool_facts(config: Config) -> dict[str, PoolFacts]:
+    """What the configuration says of the speed of its pools; those without a known hardware profile are left out."""
+    known = profile_names()
+    return {
+        pool.name: PoolFacts(
+            load_profile(pool.hardware, cast("EngineName", pool.engine)),
+            gpus=pool.gpus or 1,
+            price_per_gpu_hour=pool.price_per_gpu_hour,
+            obeys_load_tiers=pool.obeys_load_tiers,
+        )
+        for pool in config.pools
+        if pool.hardware in known and pool.hardware is not None
+    }

@@ -9,7 +9,7 @@ Synchronous, without sockets. Everything but `prepare` belongs to the thread of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -56,6 +56,10 @@ class KvService:
         self._changes: list[Change] = []
         self._view: tuple[tuple[int, int], Rows, dict[str, I64]] | None = None
         self.truth = TruthLoop()
+
+    def set_pools(self, pools: Iterable[PoolKv]) -> None:
+        """Plan for exactly these pools from now on. What is known of predictions stays."""
+        self._pools = {pool.name: pool for pool in pools}
 
     def heavy(self, pools: Sequence[str], prompt: Prompt) -> bool:
         """Whether `prepare` would hold up the loop: call it in a thread then, and hand `plan` the result."""

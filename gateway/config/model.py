@@ -146,6 +146,9 @@ class Pool(Node):
     breaker: Breaker = Breaker()
     probe: Probe = Probe()
     kv_events: Annotated[KvEvents, BeforeValidator(_switch, json_schema_input_type=bool | KvEvents)] = KvEvents()
+    tokenizer: FilePath | None = None  # folder with tokenizer.json, tokenizer_config.json and the chat template
+    obeys_load_tiers: bool = False  # the engine takes kv_transfer_params.kv_load_tiers
+    price_per_gpu_hour: Positive = 1.0  # in any unit of money; for the routing profile `cost`
     weight: Positive = 1.0
 
 
@@ -209,6 +212,12 @@ class Reasoning(Node):
     vault_bytes_per_tenant: int = Field(64 * 1024 * 1024, gt=0)
 
 
+class KvIndex(Node):
+    """The prefix index. About 25 bytes a block; when it is full, the blocks not stored for longest go."""
+
+    blocks: int = Field(1_000_000, ge=1_000, le=100_000_000)
+
+
 class Config(Node):
     """The whole configuration."""
 
@@ -221,5 +230,6 @@ class Config(Node):
     retry: Retry = Retry()
     limits: Limits = Limits()
     reasoning: Reasoning = Reasoning()
+    kv_index: KvIndex = KvIndex()
     state: State = State()
     telemetry: Telemetry = Telemetry()

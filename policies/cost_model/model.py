@@ -79,6 +79,10 @@ class CostModel:
         self._last_s: Floats = np.zeros(0)
         self._relaxed_s = 0.0
 
+    def declare(self, facts: Mapping[str, PoolFacts]) -> None:
+        """Follow a configuration. Replicas that are known already keep what they have learned."""
+        self._facts = dict(facts)
+
     def facts(self, pool: str) -> PoolFacts:
         """Prior of a pool; the default profile when the configuration names none."""
         return self._facts.get(pool, self._fallback)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import xxhash
 
@@ -12,6 +13,8 @@ from policies.routing.registry import Case, PolicySpec, Ranking
 
 class ConsistentHashSpec(PolicySpec):
     """`balance`: skip a replica that has more than this times the mean exchanges in flight; 0 never skips."""
+
+    looks_up: ClassVar[bool] = True
 
     balance: float = 1.25
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -13,6 +14,8 @@ from policies.routing.registry import Case, PolicySpec, Ranking
 
 class PrefixTextSpec(PolicySpec):
     """The usual thresholds: below `match` of the prompt the emptiest replica is taken, out of balance the idlest."""
+
+    looks_up: ClassVar[bool] = True
 
     match: float = Field(0.3, ge=0, le=1)
     imbalance_exchanges: int = Field(64, ge=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -33,6 +34,8 @@ from policies.routing.view import Floats
 
 class CostSpec(PolicySpec):
     """Weights of the terms. With all at 1 the cost is the time until the answer is complete, for everybody."""
+
+    looks_up: ClassVar[bool] = True
 
     wait: float = Field(1.0, ge=0)  # queue, restore, prefill: the newcomer's own time to first token
     work: float = Field(0.0, ge=0)  # restore and prefill once more: work that keeps a replica from others

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -20,7 +20,12 @@ S = TypeVar("S", bound="PolicySpec")
 
 
 class PolicySpec(BaseModel):
-    """Tunables of one policy. Frozen; an unknown key is an error."""
+    """Tunables of one policy. Frozen; an unknown key is an error.
+
+    `looks_up`: the policy asks where a prompt is cached, which costs a look-up that others are spared.
+    """
+
+    looks_up: ClassVar[bool] = False
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -96,6 +101,10 @@ class Registry:
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
+
+    def looks_up(self, name: str) -> bool:
+        """Whether a policy asks where prompts are cached. Raises KeyError for an unknown name."""
+        return self._entries[name].spec.looks_up
 
     def make(self, name: str) -> Policy:
         """A fresh policy, with no memory of others. Raises KeyError for an unknown name."""

@@ -39,6 +39,10 @@ class Router:
         self._view = FleetView(peers)
         self._backlog = Backlog()
 
+    def looks_up(self, policy: str) -> bool:
+        """Whether `policy` ("" for the default) asks where prompts are cached. Raises KeyError for an unknown one."""
+        return self._registry.looks_up(policy or self._default)
+
     def decide(
         self,
         request: RouteRequest,

@@ -1,0 +1,202 @@
+"""Where prompts are cached: one index, its event feed and the truth loop, behind the three calls of an exchange."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import structlog
+
+from backends.contracts import Clock, FleetSnapshot, Replica
+from backends.fleet import Fleet
+from backends.supervisor import Supervisor
+from gateway.config.model import Config, Pool
+from gateway.dialects.base import Usage
+from gateway.kv.sources import SourceFinder
+from tiering.chain import Layout
+from tiering.events.decode import KvEvent, Stored
+from tiering.events.discovery import Source
+from tiering.events.feed import EventFeed
+from tiering.events.verify import HashCheck
+from tiering.hashing.memo import ChainHasher
+from tiering.index.memory import Sizes
+from tiering.index.prefix import PrefixIndex
+from tiering.plan import Expected, Plan, PoolKv, Prompt
+from tiering.registration import detect, layout_of
+from tiering.service import KvService
+from tiering.tokens import ChatTokenizer
+from tiering.truth.accuracy import Reported, Verdict
+
+log = structlog.get_logger("headrace.kv")
+
+_HOUSEKEEPING_S = 5.0
+
+
+class KvCache:
+    """The cache knowledge of one process. Everything runs in the event loop but the chains of very long prompts."""
+
+    __slots__ = (
+        "_clock",
+        "_config",
+        "_feed",
+        "_finder",
+        "_fleet",
+        "_index",
+        "_pools",
+        "_service",
+        "_tokenizers",
+        "losses",
+    )
+
+    def __init__(self, config: Config, fleet: Fleet, clock: Clock) -> None:
+        self._fleet = fleet
+        self._clock = clock
+        self._index = PrefixIndex.create(Sizes(blocks=config.kv_index.blocks))
+        self._feed = EventFeed(self._index, clock, observe=self._see, report=self._lost)
+        self._service = KvService(self._index, clock, (), lost_at=self._feed.lost_at)
+        self._finder: SourceFinder | None = None
+        self._pools: dict[str, PoolKv] = {}
+        self._config: dict[str, Pool] = {}
+        self._tokenizers: dict[str, ChatTokenizer] = {}
+        self.losses = 0  # of events that could not be made good, since the start
+
+    def apply(self, config: Config) -> None:
+        """Follow a configuration. Pools that stay as they were keep what is known of their hashes."""
+        pools = {pool.name: self._pool(pool) for pool in config.pools}
+        self._pools = pools
+        self._config = {pool.name: pool for pool in config.pools}
+        self._service.set_pools(pools.values())
+        if self._finder is not None:
+            self._finder.wanted = self._followed()
+
+    def start(self, session: aiohttp.ClientSession, supervisor: Supervisor) -> None:
+        """Follow the engines' events from now on."""
+        self._finder = SourceFinder(self._fleet, session, self._feed.set_sources)
+        self._finder.wanted = self._followed()
+        supervisor.spawn(self._feed.run(), "KV events")
+        supervisor.spawn(self._finder.run(), "KV event sources")
+        supervisor.spawn(self._keep_house(), "KV housekeeping")
+
+    # --- an exchange ---
+
+    async def plan(self, snapshot: FleetSnapshot, pools: Sequence[str], prompt: Prompt) -> Plan:
+        """Where the prompt is cached. Long prompts are hashed in a thread, so that streams do not wait for them."""
+        service = self._service
+        if service.heavy(pools, prompt):
+            prepared = await asyncio.to_thread(service.prepare, pools, prompt)
+            return service.plan(snapshot, pools, prompt, prepared)
+        return service.plan(snapshot, pools, prompt)
+
+    def sent(self, plan: Plan, replica: Replica) -> Expected:
+        """The prompt goes to `replica`."""
+        return self._service.sent(plan, replica)
+
+    def observe(self, expected: Expected, usage: Usage | None) -> Verdict | None:
+        """What the engine said it had cached; None when it does not tell."""
+        if usage is None or usage.cached is None or usage.estimated:
+            return None
+        return self._service.observe(expected, Reported(usage.cached, usage.prompt))
+
+    # --- what is known ---
+
+    def status(self) -> dict[str, Any]:
+        """For the admin API: the index, every publisher, and how well predictions hold."""
+        truth = self._service.truth
+        return {
+            "blocks": self._index.live,
+            "bytes": self._index.nbytes,
+            "losses": self.losses,
+            "sources": [
+                {"replica": status.source.replica, "rank": status.source.rank, "phase": status.phase.value}
+                for status in self._feed.status()
+            ],
+            "pools": [
+                {
+                    "name": name,
+                    "lookup": "exact" if pool.hasher is not None and pool.exact else "text",
+                    "hash_match_ratio": pool.check.ratio if pool.check else None,
+                    "accuracy": truth.accuracy(name),
+                    "load_only": truth.demoted(name),
+                }
+                for name, pool in self._pools.items()
+            ],
+            "series": [_series(key, totals) for key, totals in truth.series().items()],
+        }
+
+    # --- inside ---
+
+    def _followed(self) -> frozenset[str]:
+        """Pools whose events help: without a tokenizer nothing could be looked up by engine hashes."""
+        return frozenset(
+            name for name, pool in self._config.items() if pool.kv_events.enabled and self._pools[name].tokenizer
+        )
+
+    def _pool(self, pool: Pool) -> PoolKv:
+        if self._config.get(pool.name) == pool:
+            return self._pools[pool.name]
+        return PoolKv(pool.name, tokenizer=self._tokenizer(pool))
+
+    def _tokenizer(self, pool: Pool) -> ChatTokenizer | None:
+        if pool.tokenizer is None:
+            return None
+        folder = str(pool.tokenizer)
+        if folder not in self._tokenizers:
+            try:
+                self._tokenizers[folder] = ChatTokenizer.load(Path(folder), self._clock)
+            except (OSError, ValueError, ImportError) as error:
+                log.error("tokenizer not loaded; the pool is looked up by text", pool=pool.name, error=str(error))
+                return None
+        return self._tokenizers[folder]
+
+    def _see(self, source: Source, events: Sequence[KvEvent]) -> None:
+        """Learn a pool's hash scheme from its first events, then check it against all that follow."""
+        member = self._fleet.member(source.replica)
+        pool = self._pools.get(member.spec.name) if member is not None else None
+        if member is None or pool is None:
+            return
+        if pool.check is None:
+            self._register(pool, member.spec.engine, events)
+        if pool.check is None or pool.hasher is None:
+            return
+        pool.check.see(events)
+        layout = layout_of(pool.check.groups, pool.hasher.scheme.block)
+        if pool.check.groups and layout != pool.hasher.layout:
+            pool.hasher = ChainHasher(pool.hasher.scheme, layout)
+
+    def _register(self, pool: PoolKv, engine: str, events: Sequence[KvEvent]) -> None:
+        seed = self._config[pool.name].contract.hash_seed
+        for event in events:
+            scheme = detect(engine, event, (seed,) if seed else ()) if isinstance(event, Stored) else None
+            if scheme is not None:
+                pool.check, pool.hasher = HashCheck(scheme), ChainHasher(scheme, Layout())
+                log.info("KV hashes known", pool=pool.name, scheme=repr(scheme))
+                return
+
+    def _lost(self, source: Source, reason: str) -> None:
+        self.losses += 1
+        log.warning("KV events lost", replica=source.replica, rank=source.rank, reason=reason)
+
+    async def _keep_house(self) -> None:
+        while True:
+            await asyncio.sleep(_HOUSEKEEPING_S)
+            self._service.expire()
+            for change in self._service.changes():
+                cause = change.cause.value if change.cause else ""
+                log.warning("KV lookup changed", pool=change.pool, to=change.to, share=change.share, cause=cause)
+
+
+def _series(key: tuple[str, str, str], totals: Any) -> Mapping[str, Any]:
+    pool, tenant, dialect = key
+    return {
+        "pool": pool,
+        "tenant": tenant,
+        "dialect": dialect,
+        "exchanges": totals.exchanges,
+        "correct": totals.correct,
+        "predicted_tokens": totals.predicted_tokens,
+        "reported_tokens": totals.reported_tokens,
+        "causes": {cause.value: count for cause, count in totals.causes.items()},
+    }

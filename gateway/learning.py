@@ -1,0 +1,70 @@
+"""What a finished attempt teaches: the cost model its times, the truth loop its cached tokens, affinity its replica."""
+
+from __future__ import annotations
+
+from backends.contracts import Clock, FleetSnapshot, Replica
+from gateway.dialects.base import Usage
+from gateway.exchange import Exchange
+from gateway.kv.cache import KvCache
+from gateway.telemetry.record import AttemptRecord, ExchangeRecord
+from policies.affinity import AffinityTable
+from policies.cost_model.model import CostModel
+from tiering.plan import Expected
+
+_ENOUGH_TOKENS = 8  # of an answer, before its pace says something
+
+
+class Learning:
+    """Takes in every attempt that answered. Cheap when its policy predicted nothing."""
+
+    __slots__ = ("_clock", "_cost_model", "_kv", "affinity")
+
+    def __init__(self, cost_model: CostModel, kv: KvCache, clock: Clock) -> None:
+        self._cost_model = cost_model
+        self._kv = kv
+        self._clock = clock
+        self.affinity = AffinityTable()
+
+    def answered(self, x: Exchange, attempt: AttemptRecord, snapshot: FleetSnapshot) -> None:
+        """One attempt answered."""
+        exchange, usage = x.record, x.transcoder.usage if x.transcoder is not None else None
+        replica = attempt.replica
+        now_s = self._clock.monotonic()
+        self.affinity.served(x.session, replica.id, now_s)
+        if x.promised is not None:
+            self._judge(exchange, x.promised, usage)
+        expected = x.decision.expected
+        if expected is None or not exchange.first_token:
+            return
+        cached = usage.cached if usage is not None and not usage.estimated else None
+        ttft_ms = (exchange.first_token - attempt.started) * 1e3
+        self._cost_model.first_token(replica.id, expected, ttft_ms, now_s, cached_tokens=cached)
+        self._pace(exchange, attempt, snapshot, usage)
+
+    def _judge(self, exchange: ExchangeRecord, expected: Expected, usage: Usage | None) -> None:
+        verdict = self._kv.observe(expected, usage)
+        if verdict is None:
+            return
+        prediction = expected.prediction
+        attributes: dict[str, str | int | float | bool] = {
+            "headrace.kv.predicted_tokens": prediction.cached,
+            "headrace.kv.exact": prediction.exact,
+            "headrace.kv.correct": verdict.correct,
+        }
+        if verdict.cause is not None:
+            attributes["headrace.kv.cause"] = verdict.cause.value
+        exchange.event("kv prediction", self._clock.monotonic(), attributes)
+
+    def _pace(
+        self, exchange: ExchangeRecord, attempt: AttemptRecord, snapshot: FleetSnapshot, usage: Usage | None
+    ) -> None:
+        """Mean time per output token, with the streams that ran beside it at its end."""
+        tokens = usage.completion if usage is not None else 0
+        if not exchange.stream or tokens < _ENOUGH_TOKENS:
+            return
+        replica: Replica = attempt.replica
+        table = snapshot.table
+        streams = max(1, table.exchanges[replica.row] + 1)  # this one has just left the table
+        context = table.context_tokens[replica.row] + (usage.prompt if usage is not None else 0)
+        pace_ms = (attempt.ended - exchange.first_token) * 1e3 / (tokens - 1)
+        self._cost_model.decoded(replica.id, pace_ms, streams, context, self._clock.monotonic())
