@@ -174,6 +174,7 @@ class Pipeline:
         record.model, record.stream = asked.model, asked.stream
         x.model = self._resolve(x.runtime, x.identity, asked.model)
         record.resolved = x.model.name
+        x.policy = x.runtime.policy(x.identity, x.model)
         x.ids = Ids(x.dialect.name, int(record.wall), record.request_id, self._new_id)
         self._retries.exchange()
 
@@ -183,7 +184,9 @@ class Pipeline:
         if session := asked.session or asked.cache_key:
             self._settle_effort(x, session)
         if not self.everyday(x):
-            x.eligible = await self._filter.decide(x.runtime, x.model.name, asked, x.dialect)
+            name = x.model.name
+            at_once = self._filter.at_once(x.runtime, name, asked)
+            x.eligible = at_once or await self._filter.decide(x.runtime, name, asked, x.dialect)
             if self._router.looks_up(x.policy):
                 await self._look_up(x)
         await self.attempts(x)
@@ -201,7 +204,12 @@ class Pipeline:
             x.plan = await self._kv.plan(self._fleet.snapshot(), names, prompt)
 
     def everyday(self, x: Exchange) -> bool:
-        """Whether any pool of the model may serve this, which then is noted; else the contracts must be asked."""
+        """Whether any pool of the model may serve this wherever its prompt is cached, which then is noted.
+
+        Else the contracts must be asked, or the cache.
+        """
+        if self._router.looks_up(x.policy):
+            return False
         eligible = self._filter.at_once(x.runtime, x.model.name, x.asked)
         if eligible is None:
             return False
