@@ -19,6 +19,8 @@ from backends.contracts import Clock
 from tiering.hashing.scheme import Tokens
 from tiering.memo import BoundedMemo
 
+# What an engine writes between the text parts of one message when the template expects a single text.
+JOINT: Mapping[str, str] = {"vllm": "\n", "sglang": " "}
 _MEMO_TOKENS = 2_000_000
 _PROBE = "Hello  world,\n\n\tthis is a test: 1234567 äöü 你好 👋🏽\n"
 
@@ -46,9 +48,9 @@ class Encoder(Protocol):
 class ChatTemplate:
     """A model's chat template."""
 
-    __slots__ = ("_constants", "_template")
+    __slots__ = ("_constants", "_joint", "_template")
 
-    def __init__(self, source: str, clock: Clock, **constants: str) -> None:
+    def __init__(self, source: str, clock: Clock, *, joint: str = JOINT["vllm"], **constants: str) -> None:
         from jinja2.ext import loopcontrols
         from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -57,6 +59,7 @@ class ChatTemplate:
         environment.globals["raise_exception"] = _refuse
         environment.globals["strftime_now"] = lambda form: time.strftime(form, time.localtime(clock.time()))
         self._template = environment.from_string(source)
+        self._joint = joint
         self._constants = constants
 
     def render(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> str:
@@ -64,7 +67,7 @@ class ChatTemplate:
 
         Raises UntokenizableError.
         """
-        plain = [_plain(message) for message in messages]
+        plain = [_plain(message, self._joint) for message in messages]
         variables = {"add_generation_prompt": True, "tools": None, **self._constants, **variables}
         try:
             return self._template.render(messages=plain, **variables)
@@ -86,8 +89,8 @@ class ChatTokenizer:
         self._special = self._cutter()
 
     @classmethod
-    def load(cls, folder: Path, clock: Clock) -> ChatTokenizer:
-        """From a model's files: tokenizer.json, tokenizer_config.json, chat_template.jinja.
+    def load(cls, folder: Path, clock: Clock, engine: str = "vllm") -> ChatTokenizer:
+        """From a model's files: tokenizer.json, tokenizer_config.json, chat_template.jinja; as `engine` uses them.
 
         Raises OSError, ValueError, or ImportError without the extra `precise`.
         """
@@ -100,7 +103,10 @@ class ChatTokenizer:
             raise ValueError(f"{folder.name} has no single chat template")
         names = ("bos_token", "eos_token", "unk_token", "pad_token")
         constants = {name: _content(config[name]) for name in names if config.get(name)}
-        return cls(Tokenizer.from_file(str(folder / "tokenizer.json")), ChatTemplate(source, clock, **constants))
+        joint = JOINT["vllm" if engine == "vllm" else "sglang"]
+        return cls(
+            Tokenizer.from_file(str(folder / "tokenizer.json")), ChatTemplate(source, clock, joint=joint, **constants)
+        )
 
     def chat(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> Tokens:
         """Ids (n,) of a chat prompt. Raises UntokenizableError."""
@@ -146,14 +152,14 @@ class ChatTokenizer:
         return cutter if [id_ for ids in pieces for id_ in ids] == whole else None
 
 
-def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
+def _plain(message: Mapping[str, Any], joint: str) -> dict[str, Any]:
     """A message as engines hand it to templates: content as one text, arguments of tool calls as objects."""
     result = dict(message)
     content = result.get("content")
     if isinstance(content, list):
         if any(part.get("type") not in {"text", "input_text", "output_text", "refusal"} for part in content):
             raise UntokenizableError("content that is not text")
-        result["content"] = "\n".join(part.get("text") or part.get("refusal") or "" for part in content)
+        result["content"] = joint.join(part.get("text") or part.get("refusal") or "" for part in content)
     if result.get("tool_calls"):
         result["tool_calls"] = [_call(call) for call in result["tool_calls"]]
     return result

@@ -164,9 +164,9 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.02)
 
 
-@pytest.fixture(scope="module")
-def tokenizer() -> ChatTokenizer:
-    return ChatTokenizer.load(MODEL_DIR, Clock())
+@pytest.fixture
+def tokenizer(bench: Bench) -> ChatTokenizer:
+    return ChatTokenizer.load(MODEL_DIR, Clock(), bench.kind)
 
 
 async def scheme_of(bench: Bench) -> Scheme:
@@ -266,7 +266,8 @@ async def test_a_broken_template_is_named_and_the_pool_demoted(bench: Bench, tok
     assert service.truth.demoted("p")
 
 
-async def test_a_wrong_seed_is_named_and_the_pool_looked_up_by_text(vllm_url: str, tokenizer: ChatTokenizer) -> None:
+async def test_a_wrong_seed_is_named_and_the_pool_looked_up_by_text(vllm_url: str) -> None:
+    tokenizer = ChatTokenizer.load(MODEL_DIR, Clock())
     async with aiohttp.ClientSession() as http, following(http, vllm_url, VLLM.name) as bench:
         scheme = await scheme_of(bench)
         assert isinstance(scheme, VllmScheme)

@@ -32,7 +32,7 @@ SHARED = 8  # holders that others read from
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Capacities of an index. Memory is about 25 bytes a block, plus 32 bytes x holders / 64 for each set."""
+    """Capacities of an index. Memory is about 28 bytes a block, plus 32 bytes x holders / 64 for each set."""
 
     blocks: int = 1_000_000  # live blocks kept at least; the oldest go when the log, a quarter larger, is full
     sets: int = 16_384  # distinct (holder, tier) sets
@@ -53,8 +53,8 @@ class Sizes:
 
     @property
     def slots(self) -> int:
-        """Slots of the hash: at most half full, dead blocks included."""
-        return 2 * self.log
+        """Slots of the hash: at most two fifths full, dead blocks included."""
+        return self.log * 5 // 2
 
     @property
     def words(self) -> int:

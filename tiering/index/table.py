@@ -198,15 +198,38 @@ class BlockTable:
         return result
 
     def _unlink(self, at: I64) -> None:
+        holes = self._slots_of(at)
+        self._memory.slots[holes] = _DELETED
+        while len(holes):
+            holes = self._close(holes)
+
+    def _close(self, holes: I64) -> I64:
+        """Fill holes with later entries that may stand there, so that no deleted slot stays behind.
+
+        Deleted slots left in place would pile up until every miss walks the whole table. A hole with another one behind
+        it has to wait for that one; those are returned.
+        """
         table = self._memory.slots
-        slots = self._slots_of(at)
-        table[slots] = _DELETED
-        # A deleted slot before an empty one ends no probe early: make it empty, and so on backwards. Without this
-        # deleted slots would pile up until every miss walks the whole table.
-        while len(slots):
-            slots = slots[(table.take(slots) == _DELETED) & (table.take(self._next(slots)) == _EMPTY)]
-            table[slots] = _EMPTY
-            slots = np.where(slots == 0, self._slots_n - 1, slots - 1)
+        waiting: list[I64] = []
+        scan = self._next(holes)
+        while len(holes):
+            entries = table.take(scan)
+            table[holes[entries == _EMPTY]] = _EMPTY
+            waiting.append(holes[entries == _DELETED])
+            more = entries >= _FIRST
+            holes, scan, entries = holes[more], scan[more], entries[more]
+            homes = self._home(self._memory.keys.take(entries.astype(np.int64) - _FIRST))
+            movable = self._ahead(homes, scan) >= self._ahead(holes, scan)  # the hole is on the entry's way from home
+            table[holes[movable]] = entries[movable]
+            table[scan[movable]] = _DELETED
+            holes = np.where(movable, scan, holes)
+            scan = self._next(scan)
+        return np.concatenate(waiting)
+
+    def _ahead(self, slots: I64, of: I64) -> I64:
+        distance = of - slots
+        distance[distance < 0] += self._slots_n
+        return distance
 
     def _home(self, keys: U64) -> I64:
         return (((keys >> _HALF) * np.uint64(self._slots_n)) >> _HALF).view(np.int64)

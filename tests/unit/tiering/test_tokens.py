@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from tiering.tokens import ChatTemplate, ChatTokenizer, UntokenizableError
+from tiering.tokens import JOINT, ChatTemplate, ChatTokenizer, UntokenizableError
 
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
@@ -101,6 +101,8 @@ def test_parts_and_tool_calls_are_handed_to_the_template_as_engines_do() -> None
         ]
     )
     assert rendered == "a\nb;;7"
+    parts = [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]
+    assert ChatTemplate(source, Clock(), joint=JOINT["sglang"]).render(parts) == "a b;"
 
 
 def test_variables_and_constants_reach_the_template() -> None:

@@ -226,6 +226,26 @@ def test_a_new_process_behind_our_number_is_told_by_its_clock() -> None:
     assert one.replayed(one._ticket, 4, payload(99.0, stored(77)), 0.0) == [Forget("restart"), Replay(0)]
 
 
+def test_after_a_reconnect_nothing_is_applied_before_the_process_is_known() -> None:
+    one = tracker()
+    one.live(0, payload(1.0, stored(1)), 0.0)
+    assert one.connected(0.0) == [Replay(0)]
+    assert one.live(1, payload(99.0, stored(2)), 0.0) == []
+    assert one.replayed(one._ticket, 0, payload(98.0, stored(7)), 0.0) == [Forget("restart"), Replay(0)]
+
+
+def test_answers_to_an_earlier_request_are_not_taken_for_the_later_one() -> None:
+    one = tracker()
+    one.live(0, payload(1.0, stored(1)), 0.0)
+    one.connected(0.0)
+    stale = one._ticket
+    one.restarted(0.0)
+    assert one.replayed(stale, 3, payload(50.0, stored(3)), 0.0) == []
+    assert one.replay_ended(stale, 0.0) == []
+    assert one.phase is Phase.GAP
+    assert isinstance(one.replayed(one._ticket, 0, payload(40.0, stored(4)), 0.0)[0], Apply)
+
+
 def test_what_waits_behind_a_gap_has_a_cap() -> None:
     one = tracker(cap=10)
     one.live(0, payload(0.5), 0.0)

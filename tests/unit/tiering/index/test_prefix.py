@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from backends.contracts import TIERS, Replica, ReplicaState
 from tiering.chain import Chain, Layout, chain_of_hashes
 from tiering.events.decode import Cleared, KvEvent, Removed, Stored
-from tiering.index.memory import CHUNK, Sizes
+from tiering.index.memory import CHUNK, HEAD, TAIL, Sizes
 from tiering.index.prefix import PrefixIndex
 from tiering.index.reader import IndexReader
 
@@ -199,6 +199,19 @@ def test_blocks_keep_their_owners_when_they_move_in_the_log() -> None:
         assert reach(index, blocks, "ab"[number % 2])[0] == 100
         assert reach(index, blocks, "ba"[number % 2])[0] == 0
     assert index.live == 5000
+
+
+def test_no_deleted_slot_stays_behind() -> None:
+    index = PrefixIndex.create(SMALL)
+    source = random.Random(3)
+    for _ in range(60):
+        index.apply("a", [Stored([source.getrandbits(64) for _ in range(500)])])
+    slots, header = index._memory.slots, index._memory.header
+    # Otherwise every slot that was ever used would be taken by now, and each miss would walk the whole table.
+    assert np.count_nonzero(slots == 1) == 0
+    assert np.count_nonzero(slots) == header[HEAD] - header[TAIL] <= SMALL.log
+    everything = index._memory.keys
+    assert (index._table.find(everything[np.isin(np.arange(SMALL.log) + 2, slots)]) >= 0).all()
 
 
 def test_no_room_for_another_set_means_unknown() -> None:
