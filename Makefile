@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 KIT := tests/engine
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-real test lint types contracts pytest engines peers test-engines test-clients \
+.PHONY: help setup demo demo-real test lint types contracts pytest engines peers clients test-engines test-clients \
   bench bench-quick bench-index bench-contract bench-routing bench-dialects bench-trace \
   chaos fuzz soak lock clean
 
@@ -49,8 +49,11 @@ engines: ## real vLLM and SGLang for the CPU, into $ENGINES_DIR
 test-engines: setup engines ## the gateway in front of real engines
 	$(BIN)/python -m tests.engine $(BIN)/python -m pytest -m engine -o timeout=300 -rA tests/engine
 
-test-clients: setup ## agent SDKs against the gateway
-	$(BIN)/python -m pytest -m clients -o timeout=300
+clients: ## agent frameworks, into $CLIENTS_DIR
+	tests/clients/install.sh
+
+test-clients: setup clients ## agent frameworks against the gateway
+	$(BIN)/python -m pytest -m clients -rA tests/clients
 
 peers: ## the gateways that the bench compares with, into $PEERS_DIR
 	tests/bench/install-peers.sh

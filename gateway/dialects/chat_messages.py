@@ -16,6 +16,7 @@ from gateway.dialects.chunk import Fields
 from gateway.dialects.fields import invalid, missing, read, unsupported
 from gateway.dialects.model import Scan
 from gateway.dialects.tools import engine_name, object_arguments
+from gateway.dialects.turns import split_thinking
 
 _NULL = b"null"
 _ABSENT = Raw(_NULL)
@@ -191,9 +192,9 @@ def _split_thinking(message: Fields, reasoning_field: str) -> None:
     content = message.get("content")
     if content is None or bytes(memoryview(content)[:1]) != b'"' or _THINK_END not in bytes(content):
         return
-    before, _, after = str(_any.decode(content)).partition("</think>")
-    message.setdefault(reasoning_field, _raw(before.removeprefix("<think>").strip("\n")))
-    message["content"] = _raw(after.lstrip("\n"))
+    thought, text = split_thinking(str(_any.decode(content)))
+    message.setdefault(reasoning_field, _raw(thought))
+    message["content"] = _raw(text)
 
 
 def _rewritten(call: _Call) -> dict[str, Any]:

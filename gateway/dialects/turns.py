@@ -23,6 +23,14 @@ def engine_messages(turns: list[Turn], target: Target) -> list[dict[str, Any]]:
     return [_message(turn, target) for turn in turns]
 
 
+def split_thinking(text: str) -> tuple[str, str]:
+    """Reasoning that a client kept in the text of an assistant turn, and the rest. Templates look for it there too."""
+    before, end, after = text.partition("</think>")
+    if not end:
+        return "", text
+    return before.removeprefix("<think>").strip("\n"), after.lstrip("\n")
+
+
 def _message(turn: Turn, target: Target) -> dict[str, Any]:
     if turn.role == "assistant":
         return _assistant(turn, target)
@@ -62,10 +70,10 @@ def _assistant(turn: Turn, target: Target) -> dict[str, Any]:
     thinking = [part for part in turn.parts if isinstance(part, ReasoningPart) and part.text]
     thoughts = [part.text for part in thinking if part.family in {None, family}]
     calls = [part for part in turn.parts if isinstance(part, ToolCallPart)]
-    text = "".join(_texts(turn.parts))
+    thought, text = split_thinking("".join(_texts(turn.parts)))
     message: dict[str, Any] = {"role": "assistant", "content": text if text or not calls else None}
-    if thoughts:
-        message[target.reasoning_field] = "\n".join(thoughts)
+    if thoughts or thought:
+        message[target.reasoning_field] = "\n".join(thoughts) or thought
     if calls:
         message["tool_calls"] = [
             {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}

@@ -64,6 +64,8 @@ def main():
             st, why = "SKIP", str(e)
         except Fail as e:
             st, why = "FAIL", str(e)
+        except openai.LengthFinishReasonError:
+            st, why = "SKIP", "weak model: hit max_tokens"
         except Exception as e:  # noqa: BLE001
             st, why = "FAIL", f"{type(e).__name__}: {str(e)[:220]}"
             if a.verbose:
