@@ -1,0 +1,145 @@
+"""Routing by where the prompt lies, and the truth loop, in front of simulated engines that publish their events."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+
+from gateway.clock import SystemClock
+from gateway.kv.cache import KvCache
+from tests.support.app import Running, config_of, gateway, pool_of
+from tests.support.sim_tokenizer import TEMPLATE, sim_tokenizer
+from tests.support.simulator import Sim, simulator
+from tiering.hashing.vllm import VllmScheme
+
+WORDS = ["water", "river", "turbine", "gate", "tunnel", "valve", "wheel", "power", "flow", "light", "city", "mill"]
+EXCHANGES = 500
+
+
+def prose(seed: object, words: int) -> str:
+    source = random.Random(f"{seed}")
+    return " ".join(source.choice(WORDS) for _ in range(words))
+
+
+@asynccontextmanager
+async def fleet(
+    kinds: Sequence[str], monkeypatch: pytest.MonkeyPatch, *, template: str | None = TEMPLATE, **options: Any
+) -> AsyncIterator[tuple[Running, list[Sim]]]:
+    """A gateway that routes by latency before one pool per kind. Without `template` pools are looked up by text."""
+    tokenizer = sim_tokenizer(SystemClock(), template) if template else None
+    monkeypatch.setattr(KvCache, "_tokenizer", lambda _self, _pool: tokenizer)
+    async with AsyncExitStack() as stack:
+        sims = [
+            await stack.enter_async_context(simulator(kind, model="glm", kv_events=0, profile="instant", **options))
+            for kind in kinds
+        ]
+        pools = [
+            pool_of(sim.server.url, name=f"p{place}", engine=kind)
+            for place, (kind, sim) in enumerate(zip(kinds, sims, strict=True))
+        ]
+        config = config_of(pools)
+        config = config.model_copy(
+            update={"models": tuple(m.model_copy(update={"routing": "latency"}) for m in config.models)}
+        )
+        running = await stack.enter_async_context(gateway(config))
+        await asyncio.sleep(0.05)
+        yield running, sims
+
+
+async def warm(running: Running, sims: Sequence[Sim], *, exact: bool) -> None:
+    """Wait until every event source is followed, then let each pool show its hashes."""
+    kv = running.app.kv
+    async with asyncio.timeout(10.0):
+        while exact and sum(source["phase"] == "live" for source in kv.status()["sources"]) < len(sims):
+            await asyncio.sleep(0.02)
+    for sim in sims:
+        await sim.chat(model="glm", messages=[{"role": "user", "content": prose(sim.server.url, 80)}], max_tokens=1)
+    async with asyncio.timeout(10.0):
+        while exact and any(pool["lookup"] != "exact" for pool in kv.status()["pools"]):
+            await asyncio.sleep(0.02)
+
+
+async def converse(running: Running, count: int, *, settle_s: float = 0.01, scale: int = 1) -> None:
+    """`count` exchanges of conversations that take turns, some with a shared beginning. `scale` makes them long."""
+    source = random.Random(3)
+    talks: list[list[dict[str, str]]] = []
+    for number in range(count):
+        if not talks or source.random() < 0.2:
+            shared = prose(number % 3, 60 * scale)
+            talks.append([{"role": "system", "content": f"{shared} {prose(number, 40 * scale)}"}])
+        talk = source.choice(talks[-12:])
+        talk.append({"role": "user", "content": prose((number, "q"), source.randint(3, 30))})
+        async with running.chat({"messages": talk, "max_tokens": 8}) as answer:
+            assert answer.status == 200, await answer.text()
+            said = (await answer.json())["choices"][0]["message"]["content"]
+        talk.append({"role": "assistant", "content": said})
+        await asyncio.sleep(settle_s)  # events follow an answer within milliseconds
+
+
+def totals(running: Running) -> tuple[int, int]:
+    series = running.app.kv.status()["series"]
+    return sum(entry["exchanges"] for entry in series), sum(entry["correct"] for entry in series)
+
+
+@pytest.mark.parametrize("kinds", [("vllm", "vllm"), ("vllm", "sglang")])
+@pytest.mark.timeout(120)
+async def test_predictions_hold(kinds: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    async with fleet(kinds, monkeypatch) as (running, sims):
+        await warm(running, sims, exact=True)
+        await converse(running, EXCHANGES)
+        exchanges, correct = totals(running)
+        assert exchanges >= EXCHANGES
+        assert correct >= 0.99 * exchanges
+        await running.settled()
+
+
+async def test_turns_go_where_their_conversation_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with fleet(("vllm", "vllm"), monkeypatch) as (running, sims):
+        await warm(running, sims, exact=True)
+        for number in range(6):
+            talk = [{"role": "system", "content": prose(("long", number), 4000)}]
+            pools = []
+            for turn in range(4):
+                talk.append({"role": "user", "content": prose((number, turn), 10)})
+                async with running.chat({"messages": talk, "max_tokens": 4}) as answer:
+                    pools.append(answer.headers["x-gateway-pool"])
+                    talk.append(
+                        {"role": "assistant", "content": (await answer.json())["choices"][0]["message"]["content"]}
+                    )
+                await asyncio.sleep(0.05)
+            assert len(set(pools)) == 1
+
+
+async def test_a_pool_without_events_is_looked_up_by_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with fleet(("vllm", "sglang"), monkeypatch, template=None) as (running, _):
+        await converse(running, 60, settle_s=0.0, scale=30)
+        status = running.app.kv.status()
+        assert {pool["lookup"] for pool in status["pools"]} == {"text"}
+        assert status["sources"] == []
+        exchanges, correct = totals(running)
+        assert exchanges == 60
+        assert correct >= 0.8 * exchanges
+
+
+async def test_a_wrong_template_is_named_and_the_pool_demoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with fleet(("vllm",), monkeypatch, template="x" + TEMPLATE) as (running, sims):
+        await warm(running, sims, exact=True)
+        await converse(running, 50)
+        causes = running.app.kv.status()["series"][0]["causes"]
+        assert max(causes, key=causes.get) == "template"
+        assert running.app.kv.status()["pools"][0]["load_only"]
+
+
+async def test_a_wrong_seed_falls_back_to_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.kv.cache.detect", lambda *_: VllmScheme(16, "sha256_cbor", "another seed"))
+    async with fleet(("vllm",), monkeypatch) as (running, sims):
+        await warm(running, sims, exact=True)
+        await converse(running, 50)
+        (pool,) = running.app.kv.status()["pools"]
+        assert pool["hash_match_ratio"] == 0.0
+        assert pool["lookup"] == "text"
