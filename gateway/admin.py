@@ -152,13 +152,23 @@ def _replica(replica: Replica, snapshot: FleetSnapshot) -> dict[str, Any]:
 
 
 def _contract(contract: PoolContract) -> dict[str, Any]:
-    """The terms that are known, with where each comes from."""
+    """The terms that are known, with where each comes from, and what was declared otherwise."""
     terms = {
-        term: {"value": show(value), "source": source.value}
+        term: {"value": show(fact.value), "source": fact.source.value, "evidence": fact.evidence, "at_s": fact.at_s}
         for term in TERMS
-        if (value := getattr(contract.terms, term)) is not None and (source := contract.source(term)) is not None
+        if (fact := contract.facts.get(term)) is not None
     }
-    return {"pool": contract.pool, "engine": contract.engine, "held": contract.held, "terms": terms}
+    against = [
+        {"term": entry.term, "declared": show(entry.declared), "probed": show(entry.probed)}
+        for entry in contract.contradictions
+    ]
+    return {
+        "pool": contract.pool,
+        "engine": contract.engine,
+        "held": contract.held,
+        "terms": terms,
+        "contradictions": against,
+    }
 
 
 def _listed(records: Iterable[ExchangeRecord]) -> list[dict[str, Any]]:

@@ -77,7 +77,7 @@ class App:
             lines=lines,
             version=version("headrace"),
         )
-        self.book = ContractBook(self._kinds, self.fleet, clock)
+        self.book = ContractBook(self._kinds, self.fleet, clock, self.telemetry.contradicted)
         self._filter = PoolFilter(self.book, self.fleet)
         self._media = build_media_guard()
         self._cost_model = CostModel(pool_facts(config))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import aiohttp
 
@@ -14,6 +14,7 @@ from backends.contracts import Clock
 from backends.engines.base import Registry
 from backends.fleet import Fleet
 from backends.probing import AiohttpProbe, Budget, unprobed
+from backends.probing import Target as Aim
 from backends.probing.schedule import Schedule
 from backends.probing.watch import ContractWatcher, Watched
 from backends.supervisor import Supervisor
@@ -31,10 +32,12 @@ class ContractBook:
     """Contract, capabilities and codec view of every pool. Before the first probe a contract says what is declared."""
 
     __slots__ = (
+        "_aims",
         "_bases",
         "_catalogue",
         "_clock",
         "_config",
+        "_count",
         "_fleet",
         "_kinds",
         "_room",
@@ -46,12 +49,15 @@ class ContractBook:
         "targets",
     )
 
-    def __init__(self, kinds: Registry, fleet: Fleet, clock: Clock) -> None:
+    def __init__(self, kinds: Registry, fleet: Fleet, clock: Clock, count: Callable[[str, str], None]) -> None:
+        """`count(pool, term)` hears of every incident."""
         self._kinds = kinds
         self._fleet = fleet
         self._clock = clock
+        self._count = count
         self._catalogue = Catalogue.read()
         self._config: Config | None = None
+        self._aims: dict[str, Aim] = {}  # what to probe, by pool
         self._bases: Mapping[str, Target] = {}
         self._watcher: ContractWatcher | None = None
         self._task: asyncio.Task[None] | None = None
@@ -62,14 +68,16 @@ class ContractBook:
         self.incidents: deque[Contradiction] = deque(maxlen=_INCIDENTS)  # the newest last
 
     def apply(self, config: Config, bases: Mapping[str, Target]) -> None:
-        """Follow a configuration; `bases` are the codec views before any contract. Probed pools keep what is known."""
-        old = {} if self._config is None else {pool.name: pool for pool in self._config.pools}
-        self._config, self._bases = config, bases
-        for pool in config.pools:
-            same = old.get(pool.name) == pool
-            known = self.contracts.get(pool.name) if same else None
-            self._take(known or unprobed(target(pool, self._kinds, self._catalogue)))
-        for name in self.contracts.keys() - {pool.name for pool in config.pools}:
+        """Follow a configuration; `bases` are the codec views before any contract.
+
+        A pool that is said to be what it was keeps what is known of it, whatever else of it changes.
+        """
+        old, self._config, self._bases = self._aims, config, bases
+        self._aims = {pool.name: target(pool, self._kinds, self._catalogue) for pool in config.pools}
+        for name, aim in self._aims.items():
+            known = self.contracts.get(name) if old.get(name) == aim else None
+            self._take(known or unprobed(aim))
+        for name in self.contracts.keys() - self._aims.keys():
             del self.contracts[name], self.capabilities[name], self.targets[name]
         self._measure_room()
 
@@ -100,11 +108,12 @@ class ContractBook:
     def _watched(self, pool: Pool, session: aiohttp.ClientSession) -> Watched:
         key = pool.api_key.get_secret_value() if pool.api_key else None
         return Watched(
-            target=target(pool, self._kinds, self._catalogue),
+            target=self._aims[pool.name],
             client=lambda url: AiohttpProbe(session, url, api_key=key),
-            schedule=Schedule(interval_s=pool.probe.golden_interval_s),
-            budget=Budget(),
+            schedule=Schedule(pool.probe.golden_interval_s, pool.probe.quiet_exchanges),
+            budget=Budget(pool.probe.golden_requests, pool.probe.golden_tokens),
             golden=pool.probe.golden,
+            urls=frozenset(pool.replicas),
         )
 
     def _learned(self, contract: PoolContract) -> None:
@@ -114,6 +123,7 @@ class ContractBook:
 
     def _contradicted(self, incident: Contradiction) -> None:
         self.incidents.append(incident)
+        self._count(incident.pool, incident.term)
 
     def _take(self, contract: PoolContract) -> None:
         name = contract.pool

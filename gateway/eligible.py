@@ -21,6 +21,7 @@ from gateway.runtime import Runtime
 from policies.adaptations import Adaptation
 from policies.enforcement import Outcome, Verdict, enforce
 from policies.routing.request import PoolShare
+from policies.traits import CHAT_PATH
 
 log = structlog.get_logger("headrace.eligible")
 
@@ -66,9 +67,9 @@ class PoolFilter:
         traits = requirements(asked)
         verdict = enforce(traits, pools)
         tokens = 0
-        if verdict.count and (counted := await self._count(runtime, shares, asked, dialect)) is not None:
-            tokens = counted
-            verdict = enforce(traits.counted(tokens), pools)
+        if verdict.count or _by_estimate(verdict):
+            tokens = await self._count(runtime, shares, asked, dialect) or 0
+            verdict = enforce(traits.counted(tokens), pools) if tokens else verdict
         if verdict.outcome is Outcome.REFUSE:
             raise refused(verdict, asked.model)
         return _eligible(verdict, shares, tokens)
@@ -76,8 +77,11 @@ class PoolFilter:
     async def _count(
         self, runtime: Runtime, shares: Sequence[PoolShare], asked: Request, dialect: Dialect
     ) -> int | None:
-        """Tokens of the prompt by the first tokenizer that answers; None when none does."""
-        if self.session is None or asked.engine_path != "/v1/chat/completions":
+        """Tokens of the prompt by the first tokenizer that answers; None when none does.
+
+        A prompt with media is not counted: tokenizers leave out what media become, and would fetch them unguarded.
+        """
+        if self.session is None or asked.engine_path != CHAT_PATH or asked.traits.modalities:
             return None
         snapshot = self._fleet.snapshot()
         for share in shares:
@@ -108,6 +112,12 @@ class PoolFilter:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             log.info("prompt not counted", error=repr(error))
             return None
+
+
+def _by_estimate(verdict: Verdict) -> bool:
+    """Whether a prompt is refused as too long: clients shorten it by the numbers they are told."""
+    closest = verdict.reason()
+    return closest is not None and closest.code == "context_length_exceeded"
 
 
 def _eligible(verdict: Verdict, shares: Sequence[PoolShare], tokens: int) -> Eligible:

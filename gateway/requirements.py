@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from backends.contract import PoolContract
-from gateway.dialects.model import Request
+from gateway.dialects.counting import TOKENIZE
+from gateway.dialects.model import ImagePart, MediaPart, Request, ToolResultPart
 from gateway.dialects.target import Target
 from gateway.errors import Cause, GatewayError
 from policies.enforcement import Verdict
-from policies.traits import RequestTraits, bounds, needs
+from policies.traits import MEDIA_TOKENS, RequestTraits, bounds, needs
 
 _CAUSES: Final = {
     "context_length_exceeded": Cause.CONTEXT_LENGTH,
@@ -21,6 +25,8 @@ _CAUSES: Final = {
     "pool_held": Cause.OVERLOADED,
 }
 _MEDIA: Final = frozenset({"image", "video", "audio"})
+_MEDIA_PARTS: Final = frozenset({"image_url", "video_url", "audio_url", "input_audio"})
+_NOT_OF_THE_REQUEST: Final = frozenset({"not_found", "model_not_found", "pool_held"})  # codes that blame no field
 _REASONS: Final = 5  # pools whose reasons a client is told
 
 
@@ -34,11 +40,14 @@ def requirements(
     """What a decoded request needs of the pool that serves it.
 
     `engine_storage`: the engine itself has to keep or know responses, because the gateway stores none. `priority`:
-    the request has one. Media make the size of the body say nothing of the prompt, which then is not bounded.
+    the request has one.
     """
     traits = asked.traits
     media = traits.modalities & _MEDIA
-    least, most = (0, 0) if media else bounds(traits.prompt_bytes)
+    inline, media_tokens = _media_size(asked) if media else (0, 0)
+    least, most = bounds(max(traits.prompt_bytes - inline, 0), media_tokens)
+    if asked.engine_path == TOKENIZE:
+        least = most = 0  # a count has no window to fit
     effort = traits.effort if isinstance(traits.effort, str) else None  # a float is turned into a name by the codec
     bits = needs(
         modalities=media,
@@ -64,6 +73,36 @@ def requirements(
         prompt_max=most,
         max_output=traits.max_output,
     )
+
+
+def _media_size(asked: Request) -> tuple[int, int]:
+    """Bytes that media take in a request, and how many tokens they can become at most."""
+    size = tokens = 0
+    for kind, taken in _media_parts(asked):
+        size += taken
+        tokens += MEDIA_TOKENS * (8 if kind == "video_url" else 1)
+    return size, tokens
+
+
+def _media_parts(asked: Request) -> Iterator[tuple[str, int]]:
+    """(type of the Chat part, bytes) of all media."""
+    if not asked.turns:
+        yield from _chat_media(msgspec.json.decode(asked.raw["messages"]))
+    for turn in asked.turns:
+        for part in turn.parts:
+            for one in part.parts if isinstance(part, ToolResultPart) else (part,):
+                if isinstance(one, ImagePart):
+                    yield "image_url", len(one.url)
+                elif isinstance(one, MediaPart):
+                    yield str(one.part["type"]), len(msgspec.json.encode(one.part))
+
+
+def _chat_media(messages: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, int]]:
+    for message in messages:
+        content = message.get("content")
+        for part in content if isinstance(content, list) else ():
+            if part["type"] in _MEDIA_PARTS:
+                yield part["type"], len(msgspec.json.encode(part))
 
 
 def speaking(target: Target, contract: PoolContract) -> Target:
@@ -95,7 +134,8 @@ def refused(verdict: Verdict, model: str) -> GatewayError:
         raise ValueError("the verdict refuses nothing")
     reasons = "; ".join(str(refusal) for refusal in verdict.refusals[:_REASONS])
     cause = _CAUSES[closest.code]
-    message = f"No pool of `{model}` can serve this request: {reasons}."
+    asked = "this request" if closest.code in _NOT_OF_THE_REQUEST else f"`{closest.field}` of this request"
+    message = f"No pool of `{model}` can serve {asked}: {reasons}."
     return GatewayError(
         cause,
         message,

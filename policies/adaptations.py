@@ -76,7 +76,7 @@ def _effort(traits: RequestTraits, asked: str, pool: Capabilities) -> list[Adapt
     effective = real_effort(asked, pool.efforts)
     name = field_of(EFFORT, traits.dialect)
     if effective is None:
-        return [Adaptation(name, asked, "", "the pool's model has no reasoning efforts")]
+        return [Adaptation(name, asked, "ignored", "the pool's model has no reasoning efforts")]
     instead = pool.default_effort or pool.efforts[-1]
     return [Adaptation(name, asked, effective, f"the pool would run {asked} at {instead}")]
 

@@ -25,8 +25,8 @@ _FORMATS: Final[Mapping[str, int]] = {
     "regex": can.REGEX,
     "grammar": can.GRAMMAR,
 }
-_MEDIA_TOKENS: Final = 16_384  # no frontend makes more of one image; a video counts as eight
-_TOKENS_PER_MESSAGE: Final = 16  # what a template adds around a message, at most
+MEDIA_TOKENS: Final = 16_384  # no frontend makes more of one image; a video counts as eight
+_TEMPLATE_TOKENS: Final = 64  # what a chat template adds, beyond what it takes around each message
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +85,10 @@ def needs(
     return bits
 
 
-def bounds(text_bytes: int, messages: int = 1, images: int = 0, videos: int = 0) -> tuple[int, int]:
-    """(least, most) prompt tokens of `text_bytes` UTF-8 bytes without a tokenizer.
+def bounds(text_bytes: int, media: int = 0) -> tuple[int, int]:
+    """(least, most) prompt tokens of `text_bytes` UTF-8 bytes without a tokenizer, and of media with `media` tokens.
 
     A byte-level tokenizer makes at most one token of a byte, and its longest tokens (runs of spaces) hold some 128:
     with half of that on average no text has fewer than the least.
     """
-    most = text_bytes + _TOKENS_PER_MESSAGE * messages + _MEDIA_TOKENS * (images + 8 * videos)
-    return text_bytes // 64, most
+    return text_bytes // 64, text_bytes + _TEMPLATE_TOKENS + media

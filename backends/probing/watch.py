@@ -28,6 +28,7 @@ class Watched:
     schedule: Schedule
     budget: Budget
     golden: bool = True
+    urls: frozenset[str] = frozenset()  # of all its replicas
 
 
 class ContractWatcher:
@@ -54,11 +55,15 @@ class ContractWatcher:
         self.contracts: dict[str, PoolContract] = {name: unprobed(watched.target) for name, watched in pools.items()}
 
     def apply(self, pools: Mapping[str, Watched]) -> None:
-        """Watch these pools from now on. One whose target stays keeps its contract and the time of its last run."""
+        """Watch these pools from now on.
+
+        One whose target stays keeps its contract, and the time of its last run unless all its replicas are new.
+        """
         old = self._pools
         stays = {name for name, watched in pools.items() if name in old and old[name].target == watched.target}
+        seen = {name for name in stays if old[name].urls == pools[name].urls or old[name].urls & pools[name].urls}
         self._pools = dict(pools)
-        self._last = {name: last for name, last in self._last.items() if name in stays}
+        self._last = {name: last for name, last in self._last.items() if name in seen}
         self.contracts = {
             name: self.contracts[name] if name in stays else unprobed(watched.target) for name, watched in pools.items()
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -29,18 +30,22 @@ def list_pools(admin: AdminOption = DEFAULT_ADMIN, as_json: JsonOption = False) 
 
 
 def show(pool: PoolArgument, admin: AdminOption = DEFAULT_ADMIN, as_json: JsonOption = False) -> None:
-    """Show one pool and its replicas."""
+    """Show one pool, its replicas and its contract."""
     client = AdminClient(admin, os.environ)
     found = find(client.rows("pools"), pool)
     replicas = [replica for replica in client.rows("replicas") if replica["pool"] == pool]
+    contract = next((entry for entry in client.rows("contracts") if entry["pool"] == pool), None)
     if as_json:
-        print_json({**found, "replicas": replicas})
+        print_json({**found, "replicas": replicas, "contract": contract})
         return
     for key, value in found.items():
         typer.echo(f"{key:10}{'-' if value is None else value}")
     typer.echo()
     head = ("REPLICA", "URL", "STATE", "VERSION", "IN FLIGHT", "RUNNING", "WAITING", "KV USED", "REASON")
     print_table(head, (replica_row(replica) for replica in replicas))
+    if contract is not None:
+        typer.echo("\nheld out: a probe contradicts its declaration\n" if contract["held"] else "")
+        print_table(("TERM", "VALUE", "SOURCE", "EVIDENCE"), contract_rows(contract))
 
 
 def find(pools: list[dict[str, Any]], name: str) -> dict[str, Any]:
@@ -50,6 +55,16 @@ def find(pools: list[dict[str, Any]], name: str) -> dict[str, Any]:
             return pool
     hint = nearest(name, (pool["name"] for pool in pools))
     raise UserError(f"there is no pool {name!r}" + (f" ({hint})" if hint else ""))
+
+
+def contract_rows(contract: dict[str, Any]) -> Iterator[tuple[object, ...]]:
+    """A line per known term; one that contradicts its declaration tells both values."""
+    against = {
+        entry["term"]: f" (declared {entry['declared']}, probed {entry['probed']})"
+        for entry in contract["contradictions"]
+    }
+    for term, fact in contract["terms"].items():
+        yield term, f"{fact['value']}{against.get(term, '')}", fact["source"], fact["evidence"] or "-"
 
 
 def replica_row(replica: dict[str, Any]) -> tuple[object, ...]:

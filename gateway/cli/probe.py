@@ -14,6 +14,7 @@ from gateway.config.problems import nearest
 if TYPE_CHECKING:
     from backends.probing import ProbeReport
     from gateway.config.model import Pool
+    from policies.compatibility import Finding
 
 
 def probe(
@@ -23,8 +24,8 @@ def probe(
     golden: Annotated[bool, typer.Option(help="Send tiny generations; without, only ask for facts.")] = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Probe one replica of a pool and print its contract, with the source of each value. Status 1: it does not answer,
-    or a probe contradicts what the configuration declares.
+    """Probe one replica of a pool and print its contract, with the source of each value, and where the facts of the
+    other replicas differ. Status 1: it does not answer, or a probe contradicts what the configuration declares.
     """
     import asyncio
 
@@ -38,27 +39,46 @@ def probe(
         raise UserError(f"--replica: pool {pool!r} has {len(pools[pool].replicas)}", code=2)
     if sys.stderr.isatty():
         typer.echo(f"probing {pools[pool].replicas[replica]} ...", err=True)
-    report = asyncio.run(_probe(pools[pool], replica, golden=golden))
+    report, findings = asyncio.run(_probe(pools[pool], replica, golden=golden))
     if as_json:
-        print_json(_plain(report))
+        told = [{"severity": found.severity, "term": found.term, "message": found.message} for found in findings]
+        print_json({**_plain(report), "findings": told})
     else:
         _print(report)
+        for finding in findings:
+            typer.echo(f"warning: {finding.message}", err=True)
     if not report.complete or report.incidents:
         raise typer.Exit(1)
 
 
-async def _probe(pool: Pool, replica: int, *, golden: bool) -> ProbeReport:
+async def _probe(pool: Pool, replica: int, *, golden: bool) -> tuple[ProbeReport, tuple[Finding, ...]]:
+    """The report of one replica, and what does not fit in it or between it and the others, which are only asked for
+    facts.
+    """
+    import asyncio
+
     import aiohttp
 
     from backends.engines import builtin
     from backends.probing import AiohttpProbe, probe_pool
+    from deploy.recipes import Catalogue
     from gateway.clock import SystemClock
     from gateway.contracts import target
+    from policies.compatibility import check_pool, check_replicas
 
+    aim = target(pool, builtin(), Catalogue.read())
     key = pool.api_key.get_secret_value() if pool.api_key else None
     async with aiohttp.ClientSession(trust_env=False) as session:
-        client = AiohttpProbe(session, pool.replicas[replica], api_key=key)
-        return await probe_pool(target(pool, builtin()), client, clock=SystemClock(), golden=golden)
+
+        async def ask(url: str, *, golden: bool) -> ProbeReport:
+            client = AiohttpProbe(session, url, api_key=key)
+            return await probe_pool(aim, client, clock=SystemClock(), golden=golden)
+
+        report = await ask(pool.replicas[replica], golden=golden)
+        others = [url for place, url in enumerate(pool.replicas) if place != replica]
+        peers = await asyncio.gather(*(ask(url, golden=False) for url in others))
+    same = [report.contract, *(peer.contract for peer in peers if peer.complete)]
+    return report, (*check_pool(report.contract), *check_replicas(same))
 
 
 def _print(report: ProbeReport) -> None:

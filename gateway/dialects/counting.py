@@ -65,6 +65,7 @@ class Counting:
         """See `Dialect.decode_request`. Nothing is streamed."""
         request = self._decode(body, headers, options)
         request.stream = False
+        request.engine_path = TOKENIZE
         return request
 
     def encode_engine_request(self, request: Request, target: Target) -> EngineRequest:

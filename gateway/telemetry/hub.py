@@ -14,6 +14,7 @@ from gateway.telemetry.lines import LineWriter
 from gateway.telemetry.metrics import (
     ExchangeMetrics,
     FleetMetrics,
+    IncidentMetrics,
     ProcessMetrics,
     Sample,
     build_registry,
@@ -31,8 +32,8 @@ class Telemetry:
     `ids` also serves whoever needs random hex; `live` and `recent` serve the admin API.
     """
 
-    __slots__ = ("_clock", "_exporter", "_exports", "_lines", "_log", "_metrics", "_registry", "_resource", "_sampler",
-                 "generation", "ids", "live", "recent")  # fmt: skip
+    __slots__ = ("_clock", "_exporter", "_exports", "_incidents", "_lines", "_log", "_metrics", "_registry",
+                 "_resource", "_sampler", "generation", "ids", "live", "recent")  # fmt: skip
 
     def __init__(
         self,
@@ -54,11 +55,12 @@ class Telemetry:
         self._exports = ExportCounts()
         self._exporter = self._new_exporter(config)
         self._metrics = ExchangeMetrics()
+        self._incidents = IncidentMetrics()
         self.generation = 1  # of the configuration
         self.live: set[ExchangeRecord] = set()
         self.recent: deque[ExchangeRecord] = deque(maxlen=_RECENT_LIMIT)
         process = ProcessMetrics(version, self._samples())
-        self._registry = build_registry((self._metrics, FleetMetrics(snapshot), process))
+        self._registry = build_registry((self._metrics, FleetMetrics(snapshot), self._incidents, process))
 
     def open(self) -> None:
         """Start sending spans, when a collector is configured."""
@@ -88,6 +90,10 @@ class Telemetry:
         self.recent.append(record)
         if self._exporter is not None and self._sampler.keeps(record):
             self._exporter.offer(Kept(record, _evidence(record)))
+
+    def contradicted(self, pool: str, term: str) -> None:
+        """Count a probe that contradicts what `pool` declares of a contract's `term`."""
+        self._incidents.count(pool, term)
 
     def scrape(self, accept: str = "") -> tuple[bytes, str]:
         """Body and content type of `/metrics`, in the format that the `Accept` header prefers."""

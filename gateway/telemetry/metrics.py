@@ -220,6 +220,29 @@ class FleetMetrics(Collector):
         yield GaugeMetricFamily("headrace_leases", "Leases held, over all replicas.", value=sum(table.exchanges))
 
 
+class IncidentMetrics(Collector):
+    """Counts probes that contradicted what a pool declares."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str], int] = {}
+
+    def count(self, pool: str, term: str) -> None:
+        """Count one incident; `term` is one of `backends.contract.TERMS`."""
+        key = (pool, term)
+        if key not in self._counts and len(self._counts) >= _SERIES_LIMIT:
+            key = (OTHER, term)
+        self._counts[key] = self._counts.get(key, 0) + 1
+
+    def collect(self) -> Iterator[Metric]:
+        """The family, for prometheus-client."""
+        incidents = CounterMetricFamily(
+            "headrace_contract_incidents", "Probes that contradicted a declaration.", labels=("pool", "term")
+        )
+        for labels, count in list(self._counts.items()):
+            incidents.add_metric(labels, count)
+        yield incidents
+
+
 class Sample:
     """One value read at the moment of a scrape."""
 

@@ -1,8 +1,18 @@
+import msgspec
 import pytest
 
 from backends import capabilities as can
 from backends.contract import PoolContract, Terms
-from gateway.dialects.model import Reasoning, Request, Traits
+from gateway.dialects.model import (
+    ImagePart,
+    MediaPart,
+    Reasoning,
+    Request,
+    TextPart,
+    ToolResultPart,
+    Traits,
+    Turn,
+)
 from gateway.dialects.target import Target
 from gateway.errors import Cause
 from gateway.requirements import refused, requirements, speaking
@@ -17,7 +27,7 @@ def asked(dialect="chat", budget=None, engine_path="/v1/chat/completions", **tra
         stream=False,
         traits=Traits(**traits),
         body=b"{}",
-        raw={},
+        raw={"messages": msgspec.Raw(b"[]")},
         engine_path=engine_path,
         reasoning=Reasoning(budget=budget),
     )
@@ -26,7 +36,7 @@ def asked(dialect="chat", budget=None, engine_path="/v1/chat/completions", **tra
 def test_plain():
     made = requirements(asked(prompt_bytes=6400))
     assert (made.needs, made.effort, made.endpoint) == (0, None, "/v1/chat/completions")
-    assert (made.prompt_min, made.prompt_max) == (100, 6416)
+    assert (made.prompt_min, made.prompt_max) == (100, 6464)
 
 
 @pytest.mark.parametrize(
@@ -55,8 +65,27 @@ def test_the_rest():
     assert (made.lora, made.choices, made.max_output) == ("sql", 3, 50)
 
 
-def test_the_size_of_media_says_nothing_of_the_prompt():
-    made = requirements(asked(modalities=frozenset({"image"}), prompt_bytes=5_000_000))
+def test_media_are_bounded_by_their_number_and_not_by_their_bytes():
+    pixels = "data:image/png;base64," + "A" * 5_000_000
+    parts = [{"type": "image_url", "image_url": {"url": pixels}}, {"type": "text", "text": "x" * 640}]
+    chat = asked(modalities=frozenset({"image"}), prompt_bytes=5_001_000)
+    chat.raw["messages"] = msgspec.Raw(msgspec.json.encode([{"role": "user", "content": parts}]))
+    made = requirements(chat)
+    assert 10 <= made.prompt_min < 20
+    assert 16_384 + 640 < made.prompt_max < 16_384 + 1200
+
+
+def test_media_of_turns_and_of_what_tools_returned_count_too():
+    asks = asked("messages", modalities=frozenset({"image", "video"}), prompt_bytes=2_000_000)
+    video = MediaPart({"type": "video_url", "video_url": {"url": "data:video/mp4;base64," + "A" * 1_000_000}})
+    image = ImagePart("data:image/png;base64," + "A" * 900_000)
+    asks.turns = [Turn("user", [TextPart("look"), video]), Turn("tool", [ToolResultPart("c", [image])])]
+    made = requirements(asks)
+    assert 9 * 16_384 < made.prompt_max < 9 * 16_384 + 110_000
+
+
+def test_a_count_has_no_window_to_fit():
+    made = requirements(asked("messages", engine_path="/tokenize", prompt_bytes=640_000))
     assert (made.prompt_min, made.prompt_max) == (0, 0)
 
 
@@ -93,7 +122,8 @@ def test_a_refusal_names_the_field_and_every_pools_reason():
     error = refused(enforce(requirements(asked(modalities=frozenset({"video"}))), [NIM, RUST]), "glm")
     assert (error.cause, error.param) == (Cause.UNSUPPORTED_VALUE, "messages")
     assert error.message == (
-        "No pool of `glm` can serve this request: nim: video input is not validated by its python frontend; "
+        "No pool of `glm` can serve `messages` of this request: "
+        "nim: video input is not validated by its python frontend; "
         "rust: video input is not validated by its rust frontend."
     )
 

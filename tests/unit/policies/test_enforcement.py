@@ -100,7 +100,7 @@ MATRIX = [
     (ask(effort="max"), "offable", A, "offable", "", "reasoning_effort=high;requested=max"),
     (MEDIUM, "nim offable", R, "offable", "nim", ""),
     (MEDIUM, "nim python", A, "nim python", "", "reasoning_effort=high;requested=medium"),
-    (ask(effort="high"), "small", A, "small", "", "reasoning_effort=dropped;requested=high"),
+    (ask(effort="high"), "small", A, "small", "", "reasoning_effort=ignored;requested=high"),
     (MEDIUM, "unknown", S, "unknown", "", ""),
     (OFF, "nim", A, "nim", "", "reasoning_effort=low;requested=none"),
     (OFF, "offable", S, "offable", "", ""),
@@ -133,7 +133,7 @@ MATRIX = [
     (ask(size=(3000, 9000)), "small", S, "small", "", ""),
     (ask(size=(3000, 200_000)), "small offable", R, "offable", "", ""),
     (ask(size=(3000, 200_000)), "offable small", S, "offable", "", ""),
-    (ask(size=(3000, 9000), effort="high"), "small", A, "small", "", "reasoning_effort=dropped;requested=high"),
+    (ask(size=(3000, 9000), effort="high"), "small", A, "small", "", "reasoning_effort=ignored;requested=high"),
     (ask(size=(4096, 9000)), "small", X, "", "", "messages"),
     # several at once
     (ask(modalities=["image"], stop=True, effort="medium"), "rust nim", R, "nim", "", ""),
@@ -209,8 +209,7 @@ def test_a_held_pool_takes_nothing():
 
 def test_bounds_hold_for_any_text():
     assert bounds(0)[0] == 0
-    least, most = bounds(1600, messages=2, images=1, videos=1)
-    assert (least, most) == (25, 1600 + 32 + 16_384 * 9)
+    assert bounds(1600, media=16_384) == (25, 1600 + 64 + 16_384)
 
 
 @given(

@@ -8,6 +8,7 @@ from gateway.telemetry.metrics import (
     ExchangeMetrics,
     FleetMetrics,
     Histogram,
+    IncidentMetrics,
     ProcessMetrics,
     Sample,
     build_registry,
@@ -117,6 +118,24 @@ def test_gauges_of_replicas_are_read_when_scraped() -> None:
     assert samples["headrace_replica_context_tokens", "b", "b/0"] == 900
     assert samples["headrace_replica_state", "b", "b/0", "ready"] == 1
     assert samples["headrace_leases",] == 3
+
+
+def test_incidents_are_counted_by_pool_and_term() -> None:
+    incidents = IncidentMetrics()
+    for pool, term in (("a", "storage"), ("a", "storage"), ("b", "max_context")):
+        incidents.count(pool, term)
+    samples = scrape(incidents)
+    assert samples["headrace_contract_incidents_total", "a", "storage"] == 2
+    assert samples["headrace_contract_incidents_total", "b", "max_context"] == 1
+
+
+def test_pools_that_come_and_go_do_not_make_incident_series_for_ever() -> None:
+    incidents = IncidentMetrics()
+    for number in range(1030):
+        incidents.count(f"p{number}", "storage")
+    samples = {labels: value for labels, value in scrape(incidents).items() if labels[0].startswith("headrace_contr")}
+    assert sum(samples.values()) == 1030
+    assert samples["headrace_contract_incidents_total", "other", "storage"] == 6
 
 
 def test_values_of_other_parts_and_the_build() -> None:
