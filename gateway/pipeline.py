@@ -246,6 +246,8 @@ class Pipeline:
             tenant=x.identity.name,
             session=x.session,
             home=x.home,
+            spill_after_ms=x.model.spill_after_ms,
+            spill_back_ms=x.model.spill_back_ms,
             exclude=tried,
             refused=x.eligible.refused or _NOBODY,
         )

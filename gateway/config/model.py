@@ -159,6 +159,8 @@ class Model(Node):
     aliases: tuple[str, ...] = ()
     pools: Annotated[tuple[str, ...], Field(min_length=1)]
     routing: str | None = None
+    spill_after_ms: float = Field(0.0, ge=0)  # the first pool is kept until it costs this much more; 0: no preference
+    spill_back_ms: float = Field(0.0, ge=0)  # and taken back once it is within this
 
 
 class Retry(Node):

@@ -53,7 +53,8 @@ class Simulation:
     cost_model: CostModel
     seed: int = 1
     expected_output_tokens: int = 256
-    sticky_sessions: bool = True
+    spill_after_ms: float = 0.0
+    spill_back_ms: float = 0.0
     _open: dict[str, _Exchange] = field(default_factory=dict)
     _homes: dict[str, str] = field(default_factory=dict)
 
@@ -94,6 +95,8 @@ class Simulation:
             home=self._homes.get(arrival.session, "") if arrival.session else "",
             prefix_key=arrival.blocks[0] + 1 if arrival.blocks else 0,
             chain=arrival.blocks,
+            spill_after_ms=self.spill_after_ms,
+            spill_back_ms=self.spill_back_ms,
             exclude=self._too_small(arrival),
         )
         decision = router.decide(route, world.locate(request), world.snapshot, self.cost_model, rng)

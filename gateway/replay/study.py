@@ -84,6 +84,8 @@ class _Replay:
             policy=policy,
             cost_model=CostModel({pool.name: facts_of(pool) for pool in self.pools}),
             seed=self.options.seed,
+            spill_after_ms=self.model.spill_after_ms,
+            spill_back_ms=self.model.spill_back_ms,
         )
         report = self.progress
         outcomes = simulation.run(None if report is None else lambda sent, total: report(policy, sent, total))
@@ -103,7 +105,12 @@ class _Replay:
 def facts_of(pool: SimPool) -> PoolFacts:
     """What the cost model is told of a simulated pool before it has seen anything."""
     profile = pool.profile or load_profile(pool.hardware, pool.engine)
-    return PoolFacts(profile, gpus=pool.gpus, obeys_load_tiers=pool.engine == "vllm")
+    return PoolFacts(
+        profile,
+        gpus=pool.gpus,
+        price_per_gpu_hour=pool.price_per_gpu_hour,
+        obeys_load_tiers=pool.obeys_load_tiers,
+    )
 
 
 def _model(config: Config, name: str) -> Model:
@@ -125,7 +132,14 @@ def _sim_pool(pool: Pool) -> SimPool:
     if engine is None:
         raise ReplayError(f"pool {pool.name!r}: no simulator for engine {pool.engine!r}")
     return SimPool(
-        pool.name, engine, pool.hardware or DEFAULT_PROFILE, tuple(pool.replicas), pool.gpus or 1, pool.weight
+        name=pool.name,
+        engine=engine,
+        hardware=pool.hardware or DEFAULT_PROFILE,
+        urls=tuple(pool.replicas),
+        gpus=pool.gpus or 1,
+        weight=pool.weight,
+        price_per_gpu_hour=pool.price_per_gpu_hour,
+        obeys_load_tiers=pool.obeys_load_tiers,
     )
 
 

@@ -28,6 +28,8 @@ class SimPool:
     urls: tuple[str, ...]
     gpus: int = 1
     weight: float = 1.0
+    price_per_gpu_hour: float = 1.0
+    obeys_load_tiers: bool = True
     profile: Profile | None = None
 
     def physics(self, block_tokens: int) -> Profile:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from backends.contracts import Random
 from policies.routing.plain import ATTEMPTS
+from policies.routing.request import PoolShare, RouteRequest
 from policies.routing.view import Slate
 
 Floats = NDArray[np.float64]
@@ -38,28 +39,28 @@ def cheapest(cost: Floats, weight: Floats, rng: Random, *, near_ms: float, near_
 
 
 class Spill:
-    """Keeps a model's traffic on its first pool until that costs `after_ms` more than the best elsewhere.
+    """Keeps a model's traffic on its first pool until that costs `spill_after_ms` more than the best elsewhere.
 
-    Once it spills, it goes on until the first pool is within `back_ms` again, so that it does not flap. Later pools
-    stand in the same relation to those after them.
+    Once it spills, it goes on until the first pool is within `spill_back_ms` again, so that it does not flap. Later
+    pools stand in the same relation to those after them.
     """
 
-    __slots__ = ("_after_ms", "_back_ms", "_open")
+    __slots__ = ("_open",)
 
-    def __init__(self, after_ms: float, back_ms: float) -> None:
-        self._after_ms = after_ms
-        self._back_ms = back_ms
-        self._open: dict[str, bool] = {}
+    def __init__(self) -> None:
+        self._open: dict[tuple[PoolShare, ...], bool] = {}
 
-    def penalty(self, key: str, slate: Slate, cost: Floats) -> Floats | None:
+    def penalty(self, request: RouteRequest, slate: Slate, cost: Floats) -> Floats | None:
         """What to add to each candidate's cost; None when there is only one pool or no preference."""
-        if not self._after_ms or slate.preference[-1] == slate.preference[0]:
+        if not request.spill_after_ms or slate.preference[-1] == slate.preference[0]:
             return None
         first = slate.preference == slate.preference[0]
         excess = float(cost[first].min() - cost[~first].min())
         if len(self._open) > SPILL_STATES_KEPT:
             self._open.clear()
-        is_open = self._open[key] = excess > (self._back_ms if self._open.get(key) else self._after_ms)
+        key = request.pools
+        is_open = excess > (request.spill_back_ms if self._open.get(key) else request.spill_after_ms)
+        self._open[key] = is_open
         behind = slate.preference - slate.preference[0]
-        added: Floats = behind * (self._back_ms if is_open else self._after_ms)
+        added: Floats = behind * (request.spill_back_ms if is_open else request.spill_after_ms)
         return added

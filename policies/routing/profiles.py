@@ -46,8 +46,6 @@ class CostSpec(PolicySpec):
     adapter_load_ms: float = Field(1500.0, ge=0)  # a LoRA adapter that a replica has to load first
     near_ms: float = Field(2.0, ge=0)
     near_share: float = Field(0.02, ge=0)
-    spill_after_ms: float = Field(0.0, ge=0)  # 0: the order of pools is no preference
-    spill_back_ms: float = Field(0.0, ge=0)
 
 
 class CostPolicy:
@@ -57,7 +55,7 @@ class CostPolicy:
 
     def __init__(self, spec: CostSpec) -> None:
         self._spec = spec
-        self._spill = Spill(spec.spill_after_ms, spec.spill_back_ms)
+        self._spill = Spill()
         self._weights = _weights(spec)
 
     def rank(self, case: Case) -> Ranking:
@@ -66,7 +64,7 @@ class CostPolicy:
         sheet = cost_sheet(case, spec.interference)
         self._complete(case, sheet)
         cost: Floats = self._weights @ sheet.terms
-        penalty = self._spill.penalty(case.request.pools[0].name, slate, cost)
+        penalty = self._spill.penalty(case.request, slate, cost)
         if penalty is not None:
             sheet.terms[PREFERENCE] = penalty
             cost = cost + penalty

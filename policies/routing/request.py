@@ -30,5 +30,7 @@ class RouteRequest:
     prefix_key: int = 0  # stable hash of the prompt's head; 0: none
     chain: Sequence[int] = ()  # hashes of the prompt's text blocks, each covering all blocks before it
     lora: str = ""
+    spill_after_ms: float = 0.0  # the first pool is kept until it costs this much more; 0: no preference
+    spill_back_ms: float = 0.0  # and taken back once it is within this
     exclude: frozenset[str] = frozenset()  # replica ids that must not be tried again
     refused: Mapping[str, str] = field(default_factory=dict)  # pool -> why its contract does not fit: evidence only

@@ -10,7 +10,6 @@ import numpy as np
 from backends.profiles import load_profile
 from policies.cost_model.model import PoolFacts
 from policies.routing.pick import Spill, cheapest
-from policies.routing.profiles import CostPolicy, CostSpec
 from policies.routing.request import PoolShare
 from tests.unit.policies.routing.fleet import Desk, of_replicas
 
@@ -82,11 +81,11 @@ def test_spill_waits_for_its_threshold_and_comes_back_late() -> None:
     desk = Desk({"home": 1, "away": 1})
     desk.decide()
     slate = desk.router._view.slate((PoolShare("home"), PoolShare("away")))
-    spill = Spill(after_ms=500, back_ms=100)
+    spill, request = Spill(), desk.request(spill_after_ms=500.0, spill_back_ms=100.0)
 
     def chosen(home_ms: float) -> int:
         cost = np.array([home_ms, 100.0])
-        added = spill.penalty("home", slate, cost)
+        added = spill.penalty(request, slate, cost)
         assert added is not None
         return int((cost + added).argmin())
 
@@ -97,17 +96,17 @@ def test_one_pool_or_no_preference_is_never_spilled() -> None:
     desk = Desk({"home": 2})
     desk.decide()
     slate = desk.router._view.slate((PoolShare("home"),))
-    assert Spill(500, 100).penalty("home", slate, np.array([1.0, 2.0])) is None
-    assert Spill(0, 0).penalty("home", slate, np.array([1.0, 2.0])) is None
+    cost = np.array([1.0, 2.0])
+    assert Spill().penalty(desk.request(spill_after_ms=500.0), slate, cost) is None
+    both = Desk({"home": 1, "away": 1})
+    both.decide()
+    assert Spill().penalty(both.request(), both.router._view.slate(both.pools), cost) is None
 
 
 def test_a_preferred_pool_is_kept_while_it_is_not_too_slow() -> None:
-    policy = CostPolicy(CostSpec(spill_after_ms=1000, spill_back_ms=200))
-    assert policy is not None
-    registry_desk = Desk({"h100": 1, "gb200": 1}, FACTS, policy="latency")
-    plain = registry_desk.decide().order[0].pool
-    registry_desk.router._policies["latency"] = policy
-    assert (plain, registry_desk.decide().order[0].pool) == ("gb200", "h100")
+    desk = Desk({"h100": 1, "gb200": 1}, FACTS, policy="latency")
+    assert desk.decide().order[0].pool == "gb200"
+    assert desk.decide(spill_after_ms=1000.0, spill_back_ms=200.0).order[0].pool == "h100"
 
 
 def test_a_replica_that_has_the_adapter_is_worth_a_queue_but_not_any_queue() -> None:
