@@ -49,9 +49,9 @@ async def test_everything_comes_to_rest() -> None:
             client = Client(running.client, running.url, MODELS)
             tally = await many(client, EXCHANGES, concurrency=48, rng=random.Random(5))
             await running.settled()
-            await asyncio.sleep(0)
-            assert len(running.app.supervisor) <= supervised
-            assert working() <= before
+            async with asyncio.timeout(5.0):  # engines are still being told of what was given up
+                while len(running.app.supervisor) > supervised or not working() <= before:
+                    await asyncio.sleep(0.01)
     assert tally.broken == []
     assert errors == []
     assert min(tally.outcomes[kind] for kind in (Outcome.FULL, Outcome.REFUSED, Outcome.ENDED, Outcome.LEFT)) > 0
