@@ -15,7 +15,7 @@ from backends.simulator.tokenizer import END, END_THINK, WORDS, Tokenizer
 Channel = Literal["reasoning", "content", "call", "silent"]
 REASONING_WORDS = {"low": 6, "high": 16, "max": 32}
 _LONGEST = 1 << 17  # tokens of an answer that nothing else bounds
-_TRIGGER = re.compile(r"\bcall:([A-Za-z0-9_-]+)(\{.*\})?", re.DOTALL)
+_TRIGGER = re.compile(r"\b[Cc]all(?::|\s)([A-Za-z0-9_-]+)(\{.*\})?", re.DOTALL)
 
 
 class Token(NamedTuple):
@@ -109,7 +109,7 @@ class Planner:
         ]
 
     def _calls(self, ask: Ask) -> list[tuple[str, str]]:
-        """(function name, arguments as JSON): forced by tool_choice, or asked for in words as call:NAME{...}."""
+        """(function name, arguments as JSON): forced by tool_choice, or asked for as call:NAME{...} or "call NAME"."""
         functions = {tool["function"]["name"]: tool["function"] for tool in ask.tools if "function" in tool}
         if not functions or ask.tool_choice == "none":
             return []

@@ -26,7 +26,7 @@ KITS = (kit_chat, kit_chat_tools, kit_responses, kit_messages, kit_messages_tool
 CHECKS = [check for kit in KITS for check in kit.check.all]
 
 
-def main():
+def parser():
     p = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     p.add_argument("base_url")
     p.add_argument("api_key")
@@ -44,7 +44,29 @@ def main():
     p.add_argument("--long", type=int, default=0)
     p.add_argument("--tolerate-skips", action="store_true", help="(default) skips never fail the run")
     p.add_argument("-v", "--verbose", action="store_true")
-    a = p.parse_args()
+    return p
+
+
+def outcome(f, c, verbose=False):
+    """PASS, SKIP or FAIL of one check, and why."""
+    c.notes = []
+    try:
+        f(c)
+    except Skip as e:
+        return "SKIP", str(e)
+    except Fail as e:
+        return "FAIL", str(e)
+    except openai.LengthFinishReasonError:
+        return "SKIP", "weak model: hit max_tokens"
+    except Exception as e:  # noqa: BLE001
+        if verbose:
+            traceback.print_exc()
+        return "FAIL", f"{type(e).__name__}: {str(e)[:220]}"
+    return "PASS", ""
+
+
+def main():
+    a = parser().parse_args()
     c = Ctx(a)
     try:
         c.raw.call("GET", "/v1/models")
@@ -55,21 +77,8 @@ def main():
     rows = []
     print(f"gateway {c.root}  model {c.model}  openai {openai.__version__}  anthropic {anthropic.__version__}\n")
     for name, f in sel:
-        c.notes = []
         t0 = time.time()
-        try:
-            f(c)
-            st, why = "PASS", ""
-        except Skip as e:
-            st, why = "SKIP", str(e)
-        except Fail as e:
-            st, why = "FAIL", str(e)
-        except openai.LengthFinishReasonError:
-            st, why = "SKIP", "weak model: hit max_tokens"
-        except Exception as e:  # noqa: BLE001
-            st, why = "FAIL", f"{type(e).__name__}: {str(e)[:220]}"
-            if a.verbose:
-                traceback.print_exc()
+        st, why = outcome(f, c, a.verbose)
         rows.append(
             {"check": name, "result": st, "why": why, "notes": list(c.notes), "seconds": round(time.time() - t0, 2)}
         )

@@ -167,7 +167,7 @@ FN_ANT = {
     "input_schema": WEATHER,
 }
 ASK = "What is the weather in Paris? Call get_weather."
-ASK2 = "What is the weather in Paris and in Rome? Call get_weather once per city, both at once."
+ASK2 = "What is the weather in two cities? Call get_weather for Paris and call get_weather for Rome, both at once."
 SCHEMA = {
     "type": "object",
     "properties": {"answer": {"type": "string"}, "score": {"type": "integer"}},
