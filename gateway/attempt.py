@@ -257,7 +257,8 @@ class Attempt:
         """A complete body: an answer that is not streamed, or an error."""
         self._connection = None
         if self._status >= 400:
-            self._finish(self._pool.kind.failure(self._status, self._head.content_type, body))
+            after = self._head.get(b"retry-after").decode("latin-1")
+            self._finish(self._pool.kind.failure(self._status, self._head.content_type, body, after))
         elif self._status != 200:
             self._finish(EngineFailure(Fault.PROTOCOL, f"the engine answered with status {self._status}"))
         elif self._streamed and self._client_streams:

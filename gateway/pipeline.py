@@ -310,7 +310,8 @@ class Pipeline:
         """One attempt at one replica; returns how it failed, None when the client has its answer."""
         sent = self.engine_request(x, replica)
         if x.asked.traits.modalities:
-            sent.body = await self._media.admit_body(sent.body, x.runtime.pools[replica.pool].config.media)
+            policy = x.runtime.pools[replica.pool].config.media
+            sent.body = await self._media.admit_body(sent.body, policy, x.asked.dialect)
         attempt = self.prepare(x, replica, member, sent)
         settled: asyncio.Future[EngineFailure | None] = self._kit.loop.create_future()
         try:
@@ -390,6 +391,10 @@ class Pipeline:
         if told:
             headers["x-gateway-adapted"] = ", ".join(told)
             x.record.adaptations = told
+            now_s = self._clock.monotonic()
+            for change in changes:
+                why = {"headrace.pool": replica.pool, "headrace.adaptation.reason": change.reason}
+                x.record.event("adapted", now_s, {"headrace.adaptation": str(change), **why})
         if x.identity.tenant.show_replica:
             headers["x-gateway-replica"] = replica.id
         x.stream.attempt_headers(headers)

@@ -10,12 +10,15 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
+from backends.capabilities import IMAGE
+from backends.contracts import DialectName
 from gateway.config.contracts import Media
 from gateway.errors import Cause, GatewayError
 from gateway.media.addresses import AddressRule, MediaError, check_url, public
 from gateway.media.fetch import Fetcher
 from gateway.media.resolver import CheckedResolver
 from gateway.media.types import MediaKind
+from policies.fields import field_of
 
 # Chat content part type -> (kind, key of the part's object, key of the URL inside).
 _PARTS: Final[Mapping[str, tuple[MediaKind, str, str]]] = {
@@ -103,11 +106,18 @@ class MediaGuard:
         await self._session.close()
         await self._resolver.close()
 
-    async def admit_body(self, body: bytes, policy: Media) -> bytes:
-        """`admit` for all media of an engine's Chat body; the same object when nothing was replaced."""
+    async def admit_body(self, body: bytes, policy: Media, dialect: DialectName = "chat") -> bytes:
+        """`admit` for all media of an engine's Chat body; the same object when nothing was replaced.
+
+        Places in that body are places in the client's only where the client speaks Chat itself: errors in another
+        `dialect` name its field that holds the media.
+        """
         chat = msgspec.json.decode(body)
         items = tuple(media_items(chat.get("messages", ())))
-        replaced = await self.admit(items, policy) if items else 0
+        try:
+            replaced = await self.admit(items, policy) if items else 0
+        except GatewayError as error:
+            raise error if dialect == "chat" else _in_words_of(dialect, error) from error
         return msgspec.json.encode(chat) if replaced else body
 
     async def admit(self, items: Sequence[MediaItem], policy: Media) -> int:
@@ -171,6 +181,13 @@ def _check_inline(item: MediaItem, policy: Media, total: _Total) -> None:
         total.add(size)
     except MediaError as error:
         raise _refused(item, error) from error
+
+
+def _in_words_of(dialect: DialectName, error: GatewayError) -> GatewayError:
+    """The error as clients of another dialect than Chat know the place; Messages has no field for it."""
+    field = field_of(IMAGE, dialect)
+    message = f"{field}: {error.message}" if dialect == "messages" else error.message
+    return GatewayError(error.cause, message, param=field, code=error.code)
 
 
 def _refused(item: MediaItem, error: MediaError) -> GatewayError:

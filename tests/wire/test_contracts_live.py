@@ -1,6 +1,7 @@
 """Contracts in force: what a request finds when its pools can do all of it, some of it, or nothing."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -48,7 +49,14 @@ async def test_an_effort_that_is_not_real_becomes_the_next_stronger_one() -> Non
         assert headers["x-gateway-reasoning-effort"] == "high;requested=medium"
         assert served(made)[0].body["reasoning_effort"] == "high"
         await one.settled()
-        assert one.app.telemetry.recent[-1].adaptations == ("reasoning_effort=high;requested=medium",)
+        record = one.app.telemetry.recent[-1]
+        assert record.adaptations == ("reasoning_effort=high;requested=medium",)
+        [attributes] = [about for _, event, about in record.events or () if event == "adapted"]
+        assert attributes == {
+            "headrace.adaptation": "reasoning_effort=high;requested=medium",
+            "headrace.pool": "a",
+            "headrace.adaptation.reason": "the pool would run medium at max",
+        }
 
 
 @pytest.mark.parametrize(
@@ -196,3 +204,12 @@ async def test_and_is_not_found_elsewhere(path: str) -> None:
         assert told["error"]["type"] == "invalid_request_error"
         assert told["error"]["message"] == f"No pool of `glm` can serve this request: a: has no /{path}."
         assert served(sglang) == []
+
+
+async def test_retry_after_of_an_engine_reaches_the_client() -> None:
+    busy = json.dumps({"error": {"message": "busy", "code": 503}}).encode()
+    head = b"HTTP/1.1 503 X\r\ncontent-type: application/json\r\nretry-after: 7\r\n"
+    async with engine(says(head + b"content-length: %d\r\n\r\n" % len(busy) + busy)) as made:
+        async with gateway(config_of([pool_of(made.url)])) as one:
+            headers, _ = await ask(one, status=503)
+            assert headers["retry-after"] == "7"
