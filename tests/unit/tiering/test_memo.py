@@ -1,11 +1,12 @@
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tiering.memo import BoundedMemo
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 40))))
 def test_weight_never_exceeds_the_cap(puts: list[tuple[int, int]]) -> None:
     memo: BoundedMemo[int, int] = BoundedMemo(60)

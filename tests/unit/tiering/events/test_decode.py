@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.data.kv import vllm_payloads
@@ -83,6 +83,7 @@ def test_placeholders_have_hashes_and_nothing_else() -> None:
     assert decoded(raw) == (Stored([7], "fs"),)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_batch_or_an_error(body: bytes) -> None:
     try:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import random
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tiering.hashing.text import TextHasher
@@ -14,6 +14,7 @@ def keys(data: bytes, hasher: TextHasher | None = None, seed: int = 1) -> list[i
     return (hasher or TextHasher()).chain_of([data], seed).keys.tolist()
 
 
+@settings(deadline=None)
 @given(st.integers(0, 300_000), st.integers(0, 300_000))
 def test_a_longer_prompt_repeats_the_keys_of_a_shorter_one(one: int, other: int) -> None:
     short, long = sorted((one, other))
@@ -21,6 +22,7 @@ def test_a_longer_prompt_repeats_the_keys_of_a_shorter_one(one: int, other: int)
     assert keys(TEXT[:long])[: len(first)] == first
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 300_000), min_size=1, max_size=8))
 def test_a_memo_changes_no_key(sizes: list[int]) -> None:
     hasher = TextHasher(memo_keys=100)
@@ -28,6 +30,7 @@ def test_a_memo_changes_no_key(sizes: list[int]) -> None:
         assert keys(TEXT[:size], hasher) == keys(TEXT[:size])
 
 
+@settings(deadline=None)
 @given(st.integers(0, 99_999))
 def test_a_changed_byte_changes_its_block_and_all_after_it(at: int) -> None:
     size = 100_000

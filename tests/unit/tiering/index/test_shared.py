@@ -56,7 +56,7 @@ def test_a_reader_sees_all_of_a_batch_or_nothing(tmp_path: Path) -> None:
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
         churn = random.Random(2)
-        for number in range(400):
+        for number in range(120):
             index.apply("a", [Stored(coming) if number % 2 else Removed(coming)])
             index.apply("b", [Stored([churn.getrandbits(64) for _ in range(100)])])
             index.apply("b", [Stored(lasting[:200]), Stored(coming[::3])])
