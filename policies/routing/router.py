@@ -28,7 +28,7 @@ class Router:
     __slots__ = ("_backlog", "_clock", "_default", "_policies", "_registry", "_view")
 
     def __init__(
-        self, registry: Registry, clock: Clock, *, default: str = "p2c", peers: PeerTable | None = None
+        self, registry: Registry, clock: Clock, *, default: str = "latency", peers: PeerTable | None = None
     ) -> None:
         if default not in registry:
             raise ValueError(f"unknown routing policy {default!r}; known: {', '.join(registry)}")

@@ -72,7 +72,7 @@ def write_our_config() -> None:
         "auth": {"mode": "keys"},
         "tenants": [{"name": "bench", "keys": [{"id": "bench", "sha256": hashlib.sha256(KEY.encode()).hexdigest()}]}],
         "pools": [{"name": "mock", "engine": "vllm", "model": "mock-model", "replicas": list(ENGINES)}],
-        "models": [{"name": "mock-model", "pools": ["mock"]}],
+        "models": [{"name": "mock-model", "pools": ["mock"], "routing": "p2c"}],
         "telemetry": {"otlp_endpoint": f"http://127.0.0.1:{SINK_PORT}", "sample_ratio": 0.01, "access_log": True},
     }
     (RESULTS / "headrace.yaml").write_text(json.dumps(config, indent=1))  # JSON is YAML
