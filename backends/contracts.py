@@ -110,6 +110,7 @@ class Fault(enum.Enum):
     ENGINE = "engine"  # 5xx or an error frame
     TRUNCATED = "truncated"  # the answer ended without a finish reason
     PROTOCOL = "protocol"  # bytes that are not HTTP or not the engine's dialect
+    ANSWER = "answer"  # the model broke a promise, e.g. a strict tool's arguments: no sign of a sick server
     CLIENT = "client"  # 4xx that is the request's own fault: never retried
 
 

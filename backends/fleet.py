@@ -222,7 +222,7 @@ class Fleet:
 
     def failed(self, member: Member, failure: EngineFailure) -> None:
         """Live traffic got none. A client's own fault, a stale connection and a full queue are no illness."""
-        if failure.fault in (Fault.CLIENT, Fault.STALE, Fault.OVERLOADED):
+        if failure.fault in (Fault.CLIENT, Fault.STALE, Fault.OVERLOADED, Fault.ANSWER):
             return
         member.failures += 1
         limit = member.spec.breaker_failures

@@ -75,6 +75,7 @@ _CAUSES: dict[Fault, Cause] = {
     Fault.ENGINE: Cause.UPSTREAM,
     Fault.TRUNCATED: Cause.UPSTREAM,
     Fault.PROTOCOL: Cause.UPSTREAM,
+    Fault.ANSWER: Cause.UPSTREAM,
 }
 
 

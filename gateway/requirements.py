@@ -116,6 +116,7 @@ def speaking(target: Target, contract: PoolContract) -> Target:
         "stop_scope": _stop_scope(contract),
         "images": None if terms.modalities is None else "image" in terms.modalities,
         "thinking_budget": terms.thinking_budget,
+        "window": terms.max_context,
     }
     return replace(target, **{name: value for name, value in changes.items() if value is not None})  # type: ignore[arg-type]
 

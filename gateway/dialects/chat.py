@@ -27,7 +27,7 @@ from gateway.dialects.chat_tools import read_functions, read_tools
 from gateway.dialects.direct import encode_direct, read_direct
 from gateway.dialects.effort import validated
 from gateway.dialects.engine import Body, gateway_stops
-from gateway.dialects.fields import check, missing, read_object, unsupported
+from gateway.dialects.fields import check, missing, read_object, session_of, unsupported
 from gateway.dialects.ids import Ids
 from gateway.dialects.model import Request, Traits
 from gateway.dialects.passbody import PassBody
@@ -36,6 +36,7 @@ from gateway.dialects.registry import DecodeOptions, EngineRequest
 from gateway.dialects.rewriting import Encoder, Rewriting
 from gateway.dialects.seal import Seal
 from gateway.dialects.target import Target
+from gateway.dialects.tools import strict_names
 from gateway.errors import GatewayError
 from gateway.steering import strip_fields
 
@@ -47,9 +48,11 @@ class Chat:
 
     name: DialectName = "chat"
 
-    def decode_request(self, body: bytes, headers: Mapping[str, str], options: DecodeOptions) -> Request:  # noqa: ARG002
+    def decode_request(self, body: bytes, headers: Mapping[str, str], options: DecodeOptions) -> Request:
         """See `Dialect.decode_request`."""
-        return read_direct(body) or self._decode(body, options)
+        request = read_direct(body) or self._decode(body, options)
+        request.session = session_of(headers)
+        return request
 
     def _decode(self, body: bytes, options: DecodeOptions) -> Request:
         raw = read_object(body)
@@ -92,7 +95,9 @@ class Chat:
             direct = encode_direct(request, target)
             if direct is not None:
                 return direct
+            effort = request.reasoning.effort
             request = self._decode(request.body, _NO_GRANTS)  # a direct request holds nothing that needs one
+            request.reasoning.effort = effort
         body = Body(request, target)
         found = request.messages
         field = target.reasoning_field
@@ -116,7 +121,13 @@ class Chat:
                 stops=stops,
             )
         if not request.stream:
-            return PassBody(ids, model=request.model, chat=True, frame_failure=target.frame_failure)
+            return PassBody(
+                ids,
+                model=request.model,
+                chat=True,
+                strict=strict_names(request.tools),
+                frame_failure=target.frame_failure,
+            )
         return PassThrough(
             ids,
             model=request.model,
@@ -124,6 +135,7 @@ class Chat:
             choices=request.traits.n,
             include_usage=request.include_usage,
             tools=request.traits.tools,
+            strict=strict_names(request.tools),
             rename_reasoning=target.reasoning_field == "reasoning",
             frame_failure=target.frame_failure,
         )

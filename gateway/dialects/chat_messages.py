@@ -15,7 +15,7 @@ from msgspec import Raw
 from gateway.dialects.chunk import Fields
 from gateway.dialects.fields import invalid, missing, read, unsupported
 from gateway.dialects.model import Scan
-from gateway.dialects.tools import engine_name, object_arguments
+from gateway.dialects.tools import engine_name, is_object, object_arguments
 from gateway.dialects.turns import split_thinking
 
 _NULL = b"null"
@@ -63,7 +63,6 @@ _calls = msgspec.json.Decoder(list[_Call])
 _called = msgspec.json.Decoder(_Called)
 _editable = msgspec.json.Decoder(list[dict[str, Raw]])
 _any = msgspec.json.Decoder(Any)
-_object = msgspec.json.Decoder(dict[str, Any])
 
 
 def scan(value: Raw, body: bytes) -> Scan:
@@ -128,16 +127,8 @@ def _scan_assistant(place: str, message: _Message, found: Scan) -> None:
         if function is None and call.custom is None:
             raise missing(f"{place}.tool_calls.{call.type}")
         plain = function is not None and function.name == engine_name(function.name)
-        if not plain or function is None or not _is_object(function.arguments):
+        if not plain or function is None or not is_object(function.arguments):
             found.edits = True
-
-
-def _is_object(arguments: str) -> bool:
-    try:
-        _object.decode(arguments)
-    except (msgspec.ValidationError, msgspec.DecodeError):
-        return False
-    return True
 
 
 def edit(value: Raw, *, developer: bool, reasoning_field: str) -> Raw:
@@ -206,7 +197,7 @@ def _rewritten(call: _Call) -> dict[str, Any]:
 
 
 def _engine_call(call_id: str, name: str, arguments: str) -> dict[str, Any]:
-    if not _is_object(arguments):
+    if not is_object(arguments):
         arguments = msgspec.json.encode(object_arguments(arguments)).decode()
     return {"id": call_id, "type": "function", "function": {"name": engine_name(name), "arguments": arguments}}
 

@@ -11,7 +11,7 @@ from gateway.dialects import openai_errors
 from gateway.dialects.base import Transcoder
 from gateway.dialects.chat_fields import COMPLETIONS, check_choices, constraint, guided, read_include_usage, read_stops
 from gateway.dialects.engine import Body
-from gateway.dialects.fields import check, missing, read, read_object
+from gateway.dialects.fields import check, missing, read, read_object, session_of
 from gateway.dialects.ids import Ids
 from gateway.dialects.model import Request, Traits
 from gateway.dialects.passbody import PassBody
@@ -30,7 +30,7 @@ class Completions:
 
     name: DialectName = "completions"
 
-    def decode_request(self, body: bytes, headers: Mapping[str, str], options: DecodeOptions) -> Request:  # noqa: ARG002
+    def decode_request(self, body: bytes, headers: Mapping[str, str], options: DecodeOptions) -> Request:
         """See `Dialect.decode_request`."""
         raw = read_object(body)
         stripped = strip_fields(raw, options.grants)
@@ -68,6 +68,7 @@ class Completions:
             max_output=values.get("max_tokens"),
             cache_salt=values.get("cache_salt"),
             cache_key=values.get("prompt_cache_key"),
+            session=session_of(headers),
             end_user=values.get("user"),
         )
 

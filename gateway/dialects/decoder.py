@@ -11,7 +11,7 @@ import msgspec
 from backends.contracts import EngineFailure
 from gateway.dialects.chunk import EngineUsage, canonical_usage
 from gateway.dialects.events import Counted, End, Event, Refusal, Stop, Text, Think
-from gateway.dialects.failures import aborted, foreign, truncated
+from gateway.dialects.failures import aborted, foreign, malformed_call, truncated
 from gateway.dialects.sse import Frames, payload
 from gateway.dialects.surrogates import join
 from gateway.dialects.toolcalls import Fragment, ToolCalls
@@ -82,11 +82,18 @@ def _parse(data: bytes) -> _Chunk:
 class EngineDecoder:
     """Reads one answer. `failure` is set when it is an error, aborted, or not of the dialect."""
 
-    def __init__(self, frame_failure: Callable[[bytes], EngineFailure | None], new_id: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        frame_failure: Callable[[bytes], EngineFailure | None],
+        new_id: Callable[[], str],
+        strict: frozenset[str] = frozenset(),
+    ) -> None:
+        """`strict` names the tools whose arguments must be JSON objects."""
         self.failure: EngineFailure | None = None
         self.done = False
         self._frame_failure = frame_failure
         self._new_id = new_id
+        self._strict = strict
         self._frames = Frames()
         self._states: dict[int, _State] = {}
         self._counted = False
@@ -142,7 +149,7 @@ class EngineDecoder:
     def _choice(self, choice: _Choice, events: list[Event]) -> None:
         state = self._states.get(choice.index)
         if state is None:
-            state = self._states[choice.index] = _State(ToolCalls(choice.index, self._new_id))
+            state = self._states[choice.index] = _State(ToolCalls(choice.index, self._new_id, self._strict))
         delta = choice.delta or choice.message
         if delta is not None and state.stop is None:
             self._delta(delta, choice, state, events)
@@ -172,7 +179,11 @@ class EngineDecoder:
             self.failure = aborted()
             return
         state.stop = _STOPS.get(reason, "end")
-        events += state.calls.finish(whole=state.stop not in {"length", "filter"})
+        whole = state.stop not in {"length", "filter"}
+        events += state.calls.finish(whole=whole)
+        if whole and state.calls.broken():
+            self.failure = malformed_call()
+            return
         matched = choice.stop_reason if choice.stop_reason is not None else choice.matched_stop
         if state.stop in {"end", "tool"}:
             state.stop = "tool" if state.calls.opened else "end"

@@ -23,7 +23,7 @@ from gateway.dialects.target import Target
 _THINK_END = b"</think>"
 # Of direct bodies only the top level has this key, and a quote inside a string is escaped: the first match is it.
 _MODEL = re.compile(rb'"model"\s*:\s*"(?:[^"\\]|\\.)*"')
-_ASK_USAGE = b',"stream_options":{"include_usage":true}}'
+_ASK_USAGE = b',"stream_options":{"include_usage":true}'
 _STOPS = {"stop": "end", "length": "length"}
 
 
@@ -65,7 +65,7 @@ class _Choice(msgspec.Struct, gc=False):
 
 
 class _Answer(msgspec.Struct, gc=False):
-    id: Annotated[str, Meta(pattern="^chatcmpl-")]
+    id: str
     model: str
     choices: Annotated[list[_Choice], Meta(min_length=1)]
     usage: EngineUsage
@@ -102,16 +102,25 @@ def read_direct(body: bytes) -> Request | None:
 
 
 def encode_direct(request: Request, target: Target) -> EngineRequest | None:
-    """The same bytes for the engine, but for the model's name and a stream's usage; None when the pool needs more."""
-    if target.default_effort is not None or target.cache_salt is not None:
+    """The same bytes for the engine, but for the model's name, the effort of who names none, the salt and a stream's
+    usage; None when an effort has to be mapped.
+    """
+    if request.reasoning.effort is not None:
         return None
     body = request.body
     if request.model != target.model:
         name = b'"model":' + msgspec.json.encode(target.model)
         body = _MODEL.sub(lambda _: name, body, count=1)
+    added = b""
+    if target.default_effort is not None:
+        added = b',"reasoning_effort":' + msgspec.json.encode(target.default_effort)
+    if target.cache_salt is not None:
+        added += b',"cache_salt":' + msgspec.json.encode(target.cache_salt)
     if request.stream and not request.include_usage:
-        body = body.rstrip()[:-1] + _ASK_USAGE
-    return EngineRequest("/v1/chat/completions", body, request.stream)
+        added += _ASK_USAGE
+    if added:
+        body = b"%b%b}" % (body.rstrip()[:-1], added)
+    return EngineRequest("/v1/chat/completions", body, request.stream, effort=target.default_effort)
 
 
 def direct_answer(body: bytes, model: str) -> tuple[Usage, str] | None:
@@ -129,6 +138,6 @@ def direct_answer(body: bytes, model: str) -> tuple[Usage, str] | None:
         and (given.prompt_tokens_details is None or usage.cached == given.prompt_tokens_details.cached_tokens)
         and usage.cache_write is None
     )
-    if answer.model != model or not honest:
+    if answer.model != model or not answer.id.startswith("chatcmpl-") or not honest:
         return None
     return usage, _STOPS[answer.choices[0].finish_reason]

@@ -10,6 +10,11 @@ def truncated() -> EngineFailure:
     return EngineFailure(Fault.TRUNCATED, "the engine's answer ended before it was complete")
 
 
+def malformed_call() -> EngineFailure:
+    """A strict tool was called with arguments that are no JSON object."""
+    return EngineFailure(Fault.ANSWER, "the model called a strict tool with arguments that are no JSON object")
+
+
 def foreign() -> EngineFailure:
     """Bytes that are not of the engine's dialect."""
     return EngineFailure(Fault.PROTOCOL, "the engine sent a frame that is not of its dialect")

@@ -13,6 +13,7 @@ from msgspec import Meta, Raw
 from gateway.errors import Cause, GatewayError
 
 _object = msgspec.json.Decoder(dict[str, Raw])
+_SESSIONS = ("x-session-affinity", "session_id", "conversation_id", "x-claude-code-session-id")
 _PLACE = re.compile(r" - at `\$(.*?)`$")
 
 
@@ -133,3 +134,8 @@ def check(fields: Mapping[str, Raw], known: Mapping[str, Field]) -> tuple[dict[s
         elif field.use is Use.IGNORE:
             ignored.append(name)
     return values, forward, ignored
+
+
+def session_of(headers: Mapping[str, str]) -> str | None:
+    """The conversation that a client names in its headers: a hint for affinity, nothing more."""
+    return next((headers[name] for name in _SESSIONS if name in headers), None)

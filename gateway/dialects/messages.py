@@ -11,7 +11,17 @@ from gateway.dialects import messages_errors
 from gateway.dialects.base import Transcoder
 from gateway.dialects.effort import validated
 from gateway.dialects.engine import Body, gateway_stops
-from gateway.dialects.fields import SAMPLING, Count, check, invalid, missing, read_object, table, unsupported
+from gateway.dialects.fields import (
+    SAMPLING,
+    Count,
+    check,
+    invalid,
+    missing,
+    read_object,
+    session_of,
+    table,
+    unsupported,
+)
 from gateway.dialects.ids import Ids
 from gateway.dialects.messages_in import MessagesReader
 from gateway.dialects.messages_out import MessagesBody, MessagesStream
@@ -53,6 +63,7 @@ _FIELDS = table(
         "anthropic_version": Any,
     },
 )
+_CONTEXT_BETA = "model-context-window-exceeded"
 _MODES = {"auto": "auto", "any": "required", "none": "none"}
 
 
@@ -61,9 +72,13 @@ class Messages:
 
     name: DialectName = "messages"
 
-    def decode_request(self, body: bytes, headers: Mapping[str, str], options: DecodeOptions) -> Request:  # noqa: ARG002
+    def decode_request(self, body: bytes, headers: Mapping[str, str], options: DecodeOptions) -> Request:
         """See `Dialect.decode_request`."""
-        return self._decode(body, options, required=("model", "messages", "max_tokens"))
+        request = self._decode(body, options, required=("model", "messages", "max_tokens"))
+        request.session = request.session or session_of(headers)
+        betas = f"{headers.get('anthropic-beta', '')},{bytes(request.raw.get('betas', b'')).decode()}"
+        request.context_stop = _CONTEXT_BETA in betas
+        return request
 
     def decode_count(self, body: bytes, headers: Mapping[str, str], options: DecodeOptions) -> Request:  # noqa: ARG002
         """The request of `count_tokens`: the same without `max_tokens`."""

@@ -14,7 +14,7 @@ from gateway.dialects.events import End, Event, Refusal, Text, Think, ToolArgs, 
 from gateway.dialects.ids import Ids
 from gateway.dialects.model import Request
 from gateway.dialects.sse import named
-from gateway.dialects.tools import Origin, object_arguments
+from gateway.dialects.tools import Origin, is_object, object_arguments
 from gateway.errors import GatewayError
 
 _encode = msgspec.json.encode
@@ -41,7 +41,7 @@ _STOP = {
     "tool": "tool_use",
     "stop_sequence": "stop_sequence",
     "length": "max_tokens",
-    "context": "max_tokens",
+    "context": "model_context_window_exceeded",
     "filter": "refusal",
     "cancelled": "end_turn",
     "error": "end_turn",
@@ -61,9 +61,9 @@ def usage_record(usage: Usage) -> dict[str, Any]:
     return record
 
 
-def stop_fields(end: End) -> dict[str, Any]:
+def stop_fields(end: End, request: Request) -> dict[str, Any]:
     """`stop_reason` and `stop_sequence`, and details of a refusal."""
-    reason = _STOP[end.stop]
+    reason = _STOP["length" if end.stop == "context" and not request.context_stop else end.stop]
     fields: dict[str, Any] = {"stop_reason": reason, "stop_sequence": end.sequence}
     if reason == "refusal":
         fields["stop_details"] = {"type": "refusal", "category": None, "explanation": None}
@@ -133,7 +133,7 @@ class MessagesStream:
             out += [self._step("text", "".join(self._later)), self._stop()]
         if self._index < 0:  # clients look at content[0]
             out += [self._start("text"), self._stop()]
-        delta = {"delta": stop_fields(self._end), "usage": usage_record(usage)}
+        delta = {"delta": stop_fields(self._end, self._request), "usage": usage_record(usage)}
         out += [_event("message_delta", delta), _event("message_stop", {})]
         return b"".join(out)
 
@@ -226,13 +226,8 @@ class MessagesStream:
 
 
 def _complete(pieces: list[str]) -> bool:
-    text = "".join(pieces).strip()
-    if not text.endswith("}"):
-        return False
-    try:
-        return isinstance(msgspec.json.decode(text), dict)
-    except msgspec.DecodeError:
-        return False
+    text = "".join(pieces).rstrip()
+    return text.endswith("}") and is_object(text)
 
 
 def _event(kind: str, fields: dict[str, Any]) -> bytes:
@@ -266,7 +261,7 @@ class MessagesBody:
             "role": "assistant",
             "model": self._request.model,
             "content": content or [{"type": "text", "text": ""}],
-            **stop_fields(self._whole.end),
+            **stop_fields(self._whole.end, self._request),
             "usage": usage_record(usage),
         }
         return _encode(message)

@@ -161,6 +161,7 @@ class Request(msgspec.Struct, kw_only=True):
     previous_response_id: str | None = None
     store: bool = False
     background: bool = False
+    context_stop: bool = False  # Messages: the client knows the stop reason of a full window
     referring: bool = False  # some input item only names a stored one: whoever has the store calls `extend`
     cache_salt: str | None = None  # the client's own; the pool's salt is derived from it and the tenant
     cache_key: str | None = None  # affinity hint

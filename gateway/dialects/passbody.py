@@ -13,7 +13,7 @@ from gateway.dialects.base import Usage
 from gateway.dialects.chunk import Fields, decode_fields, fields_of, is_utf8, list_of_fields, merged_usage, read_usage
 from gateway.dialects.direct import direct_answer
 from gateway.dialects.events import ToolArgs, ToolOpen
-from gateway.dialects.failures import aborted, foreign, truncated
+from gateway.dialects.failures import aborted, foreign, malformed_call, truncated
 from gateway.dialects.ids import Ids
 from gateway.dialects.passthrough import EMPTY, STOPS, raw
 from gateway.dialects.toolcalls import Fragment, ToolCalls
@@ -36,8 +36,10 @@ class PassBody:
         *,
         model: str,
         chat: bool,
+        strict: frozenset[str] = frozenset(),
         frame_failure: Callable[[bytes], EngineFailure | None],
     ) -> None:
+        """`strict` names the tools whose arguments must be JSON objects."""
         self.failure: EngineFailure | None = None
         self.started = False
         self.finished = False
@@ -47,6 +49,7 @@ class PassBody:
         self._ids = ids
         self._name = model
         self._chat = chat
+        self._strict = strict
         self._frame_failure = frame_failure
         self._parts: list[bytes] = []
 
@@ -155,12 +158,14 @@ class PassBody:
         if given is None or bytes(given) == b"null":
             return None
         fragments = _fragments.decode(given)
-        calls = ToolCalls(0, self._ids.call)
+        calls = ToolCalls(0, self._ids.call, self._strict)
         events: list[ToolOpen | ToolArgs] = []
         for position, fragment in enumerate(fragments):
             fragment.index = position
             events += calls.feed(fragment)
         events += calls.finish(whole=not cut)
+        if not cut and calls.broken():
+            self.failure = malformed_call()
         written = whole_calls(events)
         if not written:
             del message["tool_calls"]

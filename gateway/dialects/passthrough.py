@@ -19,7 +19,7 @@ from gateway.dialects import openai_errors
 from gateway.dialects.base import Usage
 from gateway.dialects.chunk import Fields, decode_fields, fields_of, is_utf8, list_of_fields, merged_usage, read_usage
 from gateway.dialects.events import ToolArgs, ToolOpen
-from gateway.dialects.failures import aborted, foreign, truncated
+from gateway.dialects.failures import aborted, foreign, malformed_call, truncated
 from gateway.dialects.ids import Ids
 from gateway.dialects.sse import DONE, Frames, frame, payload
 from gateway.dialects.surrogates import Mender
@@ -71,6 +71,7 @@ class PassThrough:
         choices: int | None,
         include_usage: bool,
         tools: bool,
+        strict: frozenset[str] = frozenset(),
         rename_reasoning: bool,
         frame_failure: Callable[[bytes], EngineFailure | None],
     ) -> None:
@@ -86,6 +87,7 @@ class PassThrough:
         self._expected = choices  # None: as many as the engine names (Completions with several prompts)
         self._include_usage = include_usage
         self._tools = tools
+        self._strict = strict  # names of the tools whose arguments must be JSON objects
         self._rename = rename_reasoning and chat
         self._frame_failure = frame_failure
         self._frames = Frames()
@@ -235,7 +237,7 @@ class PassThrough:
         index = int(bytes(choice.get("index", b"0")))
         state = self._choices.get(index)
         if state is None:
-            state = self._choices[index] = _Choice(ToolCalls(index, self._ids.call))
+            state = self._choices[index] = _Choice(ToolCalls(index, self._ids.call, self._strict))
         delta: dict[str, Any] = fields_of(choice.get("delta")) if self._chat else {}
         semantic = self._delta(delta, state) if self._chat else bytes(choice.get("text", b"")) not in EMPTY
         reason = choice.get("finish_reason")
@@ -278,6 +280,9 @@ class PassThrough:
             return []
         late: list[bytes] = []
         events = state.calls.finish(whole=reason != "length")
+        if reason != "length" and state.calls.broken():
+            self.failure = malformed_call()
+            return []
         if events:
             extra = {**choice, "finish_reason": None, "delta": {"tool_calls": tool_deltas(events)}}
             late.append(frame(_encode({**chunk, "choices": [extra]})))

@@ -12,7 +12,17 @@ from gateway.dialects import openai_errors
 from gateway.dialects.chat_fields import read_stops
 from gateway.dialects.effort import validated
 from gateway.dialects.engine import Body, gateway_stops
-from gateway.dialects.fields import SAMPLING, Count, check, invalid, missing, read_object, table, unsupported
+from gateway.dialects.fields import (
+    SAMPLING,
+    Count,
+    check,
+    invalid,
+    missing,
+    read_object,
+    session_of,
+    table,
+    unsupported,
+)
 from gateway.dialects.ids import Ids
 from gateway.dialects.model import Format, Reasoning, Request, Traits
 from gateway.dialects.registry import DecodeOptions, EngineRequest
@@ -121,7 +131,7 @@ class Responses:
             referring=options.store and any(item.get("type") == "item_reference" for item in items),
             cache_salt=values.get("cache_salt"),
             cache_key=values.get("prompt_cache_key"),
-            session=headers.get("session_id") or headers.get("conversation_id"),
+            session=session_of(headers),
             end_user=values.get("user") or values.get("safety_identifier"),
         )
         if not request.referring:

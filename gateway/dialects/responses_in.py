@@ -21,7 +21,7 @@ from gateway.dialects.model import (
     Turn,
 )
 from gateway.dialects.seal import Seal
-from gateway.dialects.tools import engine_name, object_arguments
+from gateway.dialects.tools import engine_name, is_object, object_arguments
 
 # What hosted tools did in earlier turns: nothing of it can be shown to the model.
 _SILENT = {
@@ -175,11 +175,7 @@ class ResponsesReader:
 
     def _function_call(self, item: Item, place: str) -> None:
         arguments = self._field(item, "arguments", place)
-        try:
-            whole = isinstance(msgspec.json.decode(arguments), dict)
-        except msgspec.DecodeError:
-            whole = False
-        if not whole:
+        if not is_object(arguments):
             arguments = msgspec.json.encode(object_arguments(arguments)).decode()
         self._call(item, place, arguments)
 

@@ -13,6 +13,7 @@ from gateway.dialects.ids import Ids
 from gateway.dialects.model import Request
 from gateway.dialects.stops import StopMatcher
 from gateway.dialects.target import Target
+from gateway.dialects.tools import strict_names
 from gateway.errors import GatewayError
 
 
@@ -106,7 +107,7 @@ class Rewriting:
         self.usage: Usage | None = None
         self.finish: str | None = None
         self._encoder = encoder
-        self._decoder = EngineDecoder(target.frame_failure, ids.call)
+        self._decoder = EngineDecoder(target.frame_failure, ids.call, strict_names(request.tools))
         self._ids = ids
         self._client_stream = request.stream
         self._choices = request.traits.n
@@ -114,6 +115,7 @@ class Rewriting:
         self._hide = hide_reasoning
         self._matcher: Callable[[], StopMatcher | None] = lambda: StopMatcher(stops, keep=keep_stop) if stops else None
         self._answers: dict[int, _Answer] = {}
+        self._window = target.window
         self._deltas = 0
         self._closed = False
         self._sniffed = False
@@ -201,15 +203,22 @@ class Rewriting:
             return b""
         out = [self._opening()]
         self.started = self.finished = self._closed = True
+        self.usage = self.usage or Usage(completion=self._deltas, estimated=True)
         for index, answer in self._answers.items():
             out += map(self._encoder.event, answer.rest(index))
         for end in self._ends(ends):
+            if end.stop == "length" and self._full(self.usage):
+                end = End("context", end.sequence, end.choice)
             if self.finish is None or end.choice == 0:
                 self.finish = end.stop
             out.append(self._encoder.event(end))
-        self.usage = self.usage or Usage(completion=self._deltas, estimated=True)
         out.append(self._encoder.closing(self.usage))
         return b"".join(out)
+
+    def _full(self, usage: Usage) -> bool:
+        """Whether prompt and output have filled the model's window: then that is why the answer was cut."""
+        full = self._window is not None and usage.prompt + usage.completion >= self._window
+        return full and self._choices == 1 and not usage.estimated
 
     def _ends(self, ends: list[End]) -> list[End]:
         """The engine's ends, or ours where a stop matched."""

@@ -70,6 +70,7 @@ class Target:
     structured: Literal["fields", "structured_outputs", "none"] = "structured_outputs"
     strict_tools: bool = True  # takes `strict` on a function
     images: bool = True
+    window: int | None = None  # tokens of prompt and output together
     thinking_budget: bool = False  # takes thinking_token_budget
     cache_salt: str | None = None  # already derived from tenant and client salt
     messages_show_thinking: Literal["asked", "always"] = "asked"

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from gateway.dialects.events import ToolArgs, ToolOpen
+from gateway.dialects.tools import is_object
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -34,16 +35,19 @@ class _Call:
     id: str | None
     name: str = ""
     waiting: list[str] = field(default_factory=list)  # arguments that came before the call could open
+    said: list[str] = field(default_factory=list)  # all arguments, of a choice that has strict tools
     index: int | None = None  # set when it opens
 
 
 class ToolCalls:
     """The calls of one choice. A call opens when it has a name and an argument fragment, or at the end."""
 
-    __slots__ = ("_by_index", "_calls", "_choice", "_new_id", "opened")
+    __slots__ = ("_by_index", "_calls", "_choice", "_new_id", "_strict", "opened")
 
-    def __init__(self, choice: int, new_id: Callable[[], str]) -> None:
+    def __init__(self, choice: int, new_id: Callable[[], str], strict: frozenset[str] = frozenset()) -> None:
+        """`strict` names the tools whose arguments must be JSON objects."""
         self.opened = 0
+        self._strict = strict
         self._choice = choice
         self._new_id = new_id
         self._calls: list[_Call] = []
@@ -64,6 +68,8 @@ class ToolCalls:
             arguments = msgspec.json.encode(arguments).decode()
         if not arguments:
             return []
+        if self._strict:
+            call.said.append(arguments)
         if call.index is not None:
             return [ToolArgs(call.index, arguments, self._choice)]
         call.waiting.append(arguments)
@@ -78,6 +84,10 @@ class ToolCalls:
                     call.waiting.append("{}")
                 events += self._open(call)
         return events
+
+    def broken(self) -> bool:
+        """Whether a call of a strict tool has arguments that are no JSON object, given that the answer was not cut."""
+        return any(call.said and not is_object("".join(call.said)) for call in self._calls if call.name in self._strict)
 
     def _find(self, fragment: Fragment, function: Function) -> _Call | None:
         if fragment.index is None:

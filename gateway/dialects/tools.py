@@ -14,6 +14,7 @@ from gateway.errors import Cause, GatewayError
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _OTHER = re.compile(r"[^a-zA-Z0-9_-]")
+_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _KEPT = 55  # of a long name, before "_" and 8 hex digits
 _INPUT = {
     "type": "object",
@@ -151,6 +152,20 @@ def unwrap(arguments: str) -> str:
         return arguments
     text = value.get("input") if isinstance(value, dict) else None
     return text if isinstance(text, str) else arguments
+
+
+def is_object(arguments: str) -> bool:
+    """Whether arguments are a JSON object."""
+    try:
+        _object.decode(arguments)
+    except msgspec.DecodeError:  # a ValidationError too
+        return False
+    return True
+
+
+def strict_names(tools: list[Tool]) -> frozenset[str]:
+    """Engine names of the tools whose arguments were promised to fit their schema."""
+    return frozenset(tool.name for tool in tools if tool.strict)
 
 
 def object_arguments(arguments: str) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from gateway.dialects.base import Transcoder
@@ -31,9 +33,11 @@ def seal() -> Seal:
     return Sealer(KEYS, random.Random(5).randbytes).of("tenant")
 
 
-def decode(dialect: str, fields: dict[str, Any], **options: Any) -> Request:
+def decode(
+    dialect: str, fields: dict[str, Any], headers: Mapping[str, str] = MappingProxyType({}), **options: Any
+) -> Request:
     body = json.dumps(BODIES[dialect] | fields).encode()
-    return standard()[dialect].decode_request(body, {}, DecodeOptions(**({"seal": seal()} | options)))
+    return standard()[dialect].decode_request(body, headers, DecodeOptions(**({"seal": seal()} | options)))
 
 
 def encode(dialect: str, fields: dict[str, Any], target: Target = VLLM, **options: Any) -> EngineRequest:
