@@ -43,6 +43,7 @@ from gateway.telemetry.lines import LineWriter
 from gateway.vault import Vaulted
 from gateway.watch import Watch
 from policies.cost_model.model import CostModel
+from policies.inflight import PeerTable
 from policies.retry import RetryBudget
 from policies.routing.builtin import builtin_policies
 from policies.routing.router import Router
@@ -80,6 +81,7 @@ class App:
         self.book = ContractBook(self._kinds, self.fleet, clock, self.telemetry.contradicted)
         self._filter = PoolFilter(self.book, self.fleet)
         self._media = build_media_guard()
+        self.peers = PeerTable()
         self._cost_model = CostModel(pool_facts(config))
         self.kv = KvCache(config, self.fleet, clock)
         self.kv.apply(config)
@@ -88,7 +90,7 @@ class App:
         self.pipeline = Pipeline(
             runtime,
             fleet=self.fleet,
-            router=Router(builtin_policies(), clock),
+            router=Router(builtin_policies(), clock, peers=self.peers),
             cost_model=self._cost_model,
             retries=RetryBudget(clock, config.retry.budget, config.retry.budget_min),
             telemetry=self.telemetry,
@@ -131,6 +133,7 @@ class App:
             self._session = await stack.enter_async_context(
                 aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar(), trust_env=False)
             )
+            self._tell_peers(stack)
             stack.push_async_callback(self.supervisor.aclose)
             stack.callback(self._close_connections)
             self.supervisor.spawn(self._watch.run(), "time limits")
@@ -141,6 +144,18 @@ class App:
             self._prober = HealthProber(self.fleet, self._session, self.supervisor)
             self._prober.watch(*self.fleet.apply(self.pipeline.runtime.specs()))
             yield
+
+    def _tell_peers(self, stack: AsyncExitStack) -> None:
+        """Exchange what is in flight with other gateways, where there is a place to do so."""
+        url = self.config.state.url
+        if url.startswith("memory:"):
+            return
+        from gateway.state.inflight import InflightExchange  # with redis, which most gateways need not load
+
+        exchange = InflightExchange(url, secrets.token_hex(8), self.fleet.snapshot, self.peers, self._clock)
+        stack.push_async_callback(exchange.aclose)
+        self.supervisor.spawn(exchange.publish(), "in-flight totals out")
+        self.supervisor.spawn(exchange.listen(), "in-flight totals in")
 
     async def _stop_telemetry(self) -> None:
         await asyncio.to_thread(self.telemetry.close)
