@@ -10,6 +10,7 @@ from backends.contract import EFFORTS
 from backends.engines.jsonfacts import decoded
 from backends.probing.session import CHAT, PROMPT, ChatAnswer, Session, json_of
 
+_TRIES: Final = 3
 _SHORT: Final = 12  # tokens of an answer that only has to show its shape
 _BOGUS: Final = "headrace"  # an effort that no template knows
 _FINGERPRINT: Final = "The quick brown fox, 12345 jumps; naïve façade 東京 🙂\n\tdef f(x): return x**2"
@@ -71,24 +72,31 @@ async def probe_reasoning_off(session: Session) -> None:
 
 async def probe_stop(session: Session) -> None:
     """Let it say something, then ask again with a word of that as the stop string."""
+    passed, evidence = None, ""
+    for _ in range(_TRIES):
+        passed, evidence = await _stopped(session)
+        if passed is not None:
+            break
+    session.check("stop", passed, evidence)
+
+
+async def _stopped(session: Session) -> tuple[bool | None, str]:
+    """One try. None: it said something else the second time, which even greedy engines do beside other requests."""
     said = await session.chat(_SHORT, ignore_eos=True)
-    text = said.reasoning or said.content
-    word = _piece(text)
+    word = _piece(said.reasoning or said.content)
     if said.status != 200 or not word:
-        session.check("stop", None, _shape(said))
-        return
+        return None, _shape(said)
     again = await session.chat(_SHORT, ignore_eos=True, stop=[word])
     stopped = again.choice.get("finish_reason") == "stop"
     where = "reasoning" if said.reasoning else "answer"
     evidence = f"stop {word!r} in the {where}: {_shape(again)}"
     if again.status != 200 or (not stopped and word not in (again.reasoning or again.content)):
-        session.check("stop", None, evidence)  # it said something else this time
-        return
-    session.check("stop", stopped or bool(said.reasoning), evidence)
+        return None, evidence
     if said.reasoning:
         session.learn("stop_scope", "everything" if stopped else "answer", evidence)
     elif stopped:
         session.learn("stop_scope", "answer", evidence)
+    return stopped or bool(said.reasoning), evidence
 
 
 async def probe_tokenizer(session: Session) -> None:

@@ -87,10 +87,12 @@ async def probe_pool(
     clock: Clock,
     golden: bool = True,
     budget: Budget | None = None,
+    earlier: PoolContract | None = None,
 ) -> ProbeReport:
     """Probe one replica for its pool: fact endpoints, then (with `golden`) tiny generations, within `budget`.
 
-    Nothing an engine does raises. A term that no probe showed keeps its declared, recipe's or default value.
+    Nothing an engine does raises. A term that no probe showed keeps the value that an `earlier` run saw, else its
+    declared, recipe's or default one.
     """
     declared = unprobed(target).terms
     session = Session(client, target.kind, target.model, declared, clock, budget or Budget())
@@ -104,11 +106,20 @@ async def probe_pool(
     contract = build(
         target.pool,
         target.kind.spec.name,
-        [*_stated(target), session.found],
+        [*_stated(target), _seen(earlier), session.found],
         hold_on_contradiction=target.hold_on_contradiction,
     )
     complete = complete and "max_context" in session.found
     return ProbeReport(contract, tuple(session.checks), session.requests, session.tokens, complete)
+
+
+def _seen(earlier: PoolContract | None) -> Mapping[str, Fact]:
+    """What an earlier run probed, also where a pool held out has its declared values in force."""
+    if earlier is None:
+        return {}
+    seen = {term: fact for term, fact in earlier.facts.items() if fact.source is Source.PROBED}
+    against = {entry.term: Fact(entry.probed, Source.PROBED, 0.0, entry.evidence) for entry in earlier.contradictions}
+    return {**against, **seen}
 
 
 def _stated(target: Target) -> list[Mapping[str, Fact]]:

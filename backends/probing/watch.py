@@ -13,7 +13,7 @@ from backends.contracts import Clock, ReplicaState
 from backends.fleet import Fleet
 from backends.probing.client import ProbeClient
 from backends.probing.run import ProbeReport, Target, probe_pool, unprobed
-from backends.probing.schedule import LastRun, Schedule, due
+from backends.probing.schedule import LastRun, Reason, Schedule, due
 from backends.probing.session import Budget
 
 log = structlog.get_logger("headrace.probing")
@@ -98,6 +98,7 @@ class ContractWatcher:
                     clock=self._clock,
                     golden=watched.golden,
                     budget=watched.budget,
+                    earlier=None if reason is Reason.VERSION else self.contracts[name],
                 )
                 self._take(name, report, quietest.version)
 
@@ -105,10 +106,10 @@ class ContractWatcher:
         if name not in self._pools:  # it left during the run
             return
         self._last[name] = LastRun(self._clock.monotonic(), version, report.complete)
-        known = set(self.contracts[name].contradictions)
+        known = [(entry.term, entry.declared, entry.probed) for entry in self.contracts[name].contradictions]
         self.contracts[name] = report.contract
         for incident in report.incidents:
-            if incident not in known:
+            if (incident.term, incident.declared, incident.probed) not in known:
                 log.warning("contract contradicted", pool=name, term=incident.term, said=str(incident))
                 self._on_incident(incident)
         self._on_contract(report.contract)

@@ -1,4 +1,5 @@
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -31,14 +32,14 @@ class Scene:
         kinds = builtin()
         self.fleet = Fleet(kinds, self.clock)
         self.members, _ = self.fleet.apply([PoolSpec("a", "vllm", "glm", ("http://r0", "http://r1"))])
-        watched = Watched(
+        self.watched = Watched(
             Target("a", kinds["vllm"], "glm", declared or {}, hold_on_contradiction=hold),
             self.client,
             Schedule(interval_s=3600, quiet_exchanges=1, retry_s=60),
             Budget(),
         )
         self.watcher = ContractWatcher(
-            {"a": watched},
+            {"a": self.watched},
             self.fleet,
             self.clock,
             on_contract=self.contracts.append,
@@ -48,6 +49,9 @@ class Scene:
     def client(self, url):
         self.probed.append(url)
         return self.engine
+
+    def budget(self, requests):
+        self.watcher.apply({"a": replace(self.watched, budget=Budget(requests))})
 
     def ready(self):
         for member in self.members:
@@ -105,6 +109,32 @@ async def test_a_held_pool_is_told_to_whoever_routes():
     scene.ready()
     await scene.step()
     assert scene.contracts[0].held
+
+
+@pytest.mark.parametrize("hold", [False, True])
+async def test_a_run_that_finds_less_takes_nothing_back(hold):
+    scene = Scene({"storage": True}, hold=hold)
+    scene.ready()
+    await scene.step()
+    first = scene.watcher.contracts["a"]
+    assert first.terms.efforts
+    scene.budget(3)
+    await scene.step(3600)
+    second = scene.watcher.contracts["a"]
+    assert second.terms == first.terms
+    assert second.held is first.held is hold
+    assert [entry.term for entry in scene.incidents] == ["storage"]
+
+
+async def test_nothing_is_kept_of_another_version():
+    scene = Scene()
+    scene.ready()
+    await scene.step()
+    for member in scene.members:
+        scene.fleet.report(member, member.load, "0.33.0")
+    scene.budget(3)
+    await scene.step(60)
+    assert scene.watcher.contracts["a"].terms.efforts is None
 
 
 async def test_it_runs_until_cancelled():
