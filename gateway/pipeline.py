@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -181,6 +182,8 @@ class Pipeline:
     async def dispatch(self, x: Exchange) -> None:
         """Where it may go, and there. Raises GatewayError."""
         asked = x.asked
+        if asked.warnings:
+            x.record.event("left out of the prompt", self._clock.monotonic(), {"parts": "; ".join(asked.warnings)[:1024]})
         if session := asked.session or asked.cache_key:
             self._settle_effort(x, session)
         if not self.everyday(x):
@@ -271,9 +274,7 @@ class Pipeline:
                 return order[0]
         return None
 
-    async def attempts(
-        self, x: Exchange, replica: Replica | None = None, failure: EngineFailure | None = None
-    ) -> None:
+    async def attempts(self, x: Exchange, replica: Replica | None = None, failure: EngineFailure | None = None) -> None:
         """Try replicas, best first, until one answers; raises what the client is to be told otherwise.
 
         `replica` is the first choice when it was made already, and `failure` how an attempt at it ended.
@@ -317,7 +318,7 @@ class Pipeline:
         try:
             connection = None if fresh else member.connections.take()
             reused = connection is not None
-            attempt.start(connection or await member.connections.dial(), settled.set_result, reused=reused)
+            attempt.start(connection or await member.connections.dial(), partial(_settle, settled), reused=reused)
             failure = await settled
         except EngineFailure as broken:
             failure = broken
@@ -448,3 +449,8 @@ class Pipeline:
                 record.cached_tokens, record.reasoning_tokens = usage.cached or 0, usage.reasoning
         self._telemetry.finish(record)
 
+
+def _settle(settled: asyncio.Future[EngineFailure | None], failure: EngineFailure | None) -> None:
+    """Tell the exchange how its attempt ended, unless it was cancelled a moment before and does not know yet."""
+    if not settled.done():
+        settled.set_result(failure)
