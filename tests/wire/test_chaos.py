@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import traceback
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -39,9 +40,15 @@ def working() -> set[str]:
     return {task.get_name() for task in tasks if "RequestHandler" not in repr(task.get_coro())}
 
 
+def told(context: dict[str, Any]) -> str:
+    """An error of the loop with the way to it."""
+    error = context.get("exception")
+    return f"{context['message']}: {''.join(traceback.format_exception(error)) if error else context}"
+
+
 async def test_everything_comes_to_rest() -> None:
-    loop, errors = asyncio.get_running_loop(), []
-    loop.set_exception_handler(lambda _, context: errors.append(context))
+    loop, errors = asyncio.get_running_loop(), list[str]()
+    loop.set_exception_handler(lambda _, context: errors.append(told(context)))
     async with replicas() as urls:
         tree = config(urls) | {"auth": {"mode": "open"}, "listen": {"port": 0, "admin_port": 0}}
         async with gateway(Config.model_validate(tree)) as running:
@@ -53,7 +60,7 @@ async def test_everything_comes_to_rest() -> None:
                 while len(running.app.supervisor) > supervised or not working() <= before:
                     await asyncio.sleep(0.01)
     assert tally.broken == []
-    assert errors == []
+    assert "\n".join(errors) == ""
     assert min(tally.outcomes[kind] for kind in (Outcome.FULL, Outcome.REFUSED, Outcome.ENDED, Outcome.LEFT)) > 0
     lines = [json.loads(line)["request_id"] for line in b"".join(running.access_log).splitlines()]
     assert EXCHANGES * 0.9 < len(lines) == len(set(lines)) <= EXCHANGES
