@@ -6,6 +6,7 @@ from aiohttp import hdrs, web
 
 from gateway.auth import Identity
 from gateway.config.model import Cors
+from gateway.dialects.fields import session_of
 from gateway.runtime import Runtime
 from gateway.stream import header_line
 from gateway.telemetry.ids import TraceContext, parse_context
@@ -16,8 +17,8 @@ _ID_LIMIT = 128  # characters of the client's own request id
 class Caller:
     """Read once from a head under one configuration; good for every request that repeats that head."""
 
-    __slots__ = ("_authorization", "_identity", "_x_api_key", "address", "answer_lines", "endpoint", "parent",
-                 "runtime")  # fmt: skip
+    __slots__ = ("_authorization", "_identity", "_x_api_key", "address", "answer_lines", "endpoint", "in_session",
+                 "parent", "runtime")  # fmt: skip
 
     def __init__(self, request: web.BaseRequest, runtime: Runtime) -> None:
         headers = request.headers
@@ -29,6 +30,7 @@ class Caller:
             parse_context(traceparent, headers.get("tracestate")) if traceparent else None
         )
         self.answer_lines = _answer_lines(request, runtime.config.listen.cors)
+        self.in_session = session_of(headers) is not None
         self._authorization = headers.get(hdrs.AUTHORIZATION)
         self._x_api_key = headers.get("X-Api-Key")
         self._identity: Identity | None = None

@@ -60,7 +60,7 @@ class Lane:
         runtime = pipeline.runtime
         if caller.runtime is not runtime or len(body) > runtime.config.listen.body_limit_bytes:
             return None
-        asked = read_direct(body)
+        asked = None if caller.in_session else read_direct(body)
         if asked is None:
             return None
         x = pipeline.open(caller, self._dialect, ClientStream(client.transport, close=pipeline.draining))

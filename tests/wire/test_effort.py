@@ -24,6 +24,16 @@ async def test_it_is_kept_per_session_and_model() -> None:
         assert await effort(one, made, prompt_cache_key="a") == "high"
 
 
+async def test_a_header_names_the_session_of_a_plain_request_too() -> None:
+    async with engine(completes()) as made, gateway(config_of([pool_of(made.url)])) as one:
+        one.client.headers["x-session-affinity"] = "a"
+        assert await effort(one, made) is None
+        assert await effort(one, made) is None
+        assert await effort(one, made, reasoning_effort="medium") == "high"
+        assert await effort(one, made) == "high"
+        assert await effort(one, made) == "high"
+
+
 async def test_the_turns_of_a_stored_conversation_are_a_session() -> None:
     async with engine(completes()) as made, gateway(config_of([pool_of(made.url)])) as one:
         asked: dict[str, Any] = {"model": "glm", "input": "hi", "reasoning": {"effort": "low"}}
