@@ -93,10 +93,10 @@ class Lease:
         member.leases += 1
         member.waiting += 1
 
-    def first_token(self) -> None:
+    def first_token(self, now_s: float) -> None:
         """The prefill is over: its tokens no longer queue ahead of anybody."""
         member = self.member
-        member.progress_s = self._fleet.clock.monotonic()
+        member.progress_s = now_s
         if self._waiting:
             self._waiting = False
             member.waiting -= 1

@@ -212,9 +212,10 @@ class Attempt:
     # --- towards the client ---
 
     def _first_token(self) -> None:
+        now_s = self._kit.clock.monotonic()
         if not self._exchange.first_token:
-            self._exchange.first_token = self._kit.clock.monotonic()
-        self.lease.first_token()
+            self._exchange.first_token = now_s
+        self.lease.first_token(now_s)
 
     def _commit(self) -> None:
         self._flows = True

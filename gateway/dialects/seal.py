@@ -13,9 +13,10 @@ import json
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 _PREFIX = "gw1."
 _NONCE = 12
@@ -39,6 +40,24 @@ class Keys:
         return cls(next(iter(by_id)), by_id)
 
 
+class _Ciphers:
+    """A cipher per key, made when first wanted: the library is large, and many gateways never seal anything."""
+
+    __slots__ = ("_keys", "_made")
+
+    def __init__(self, keys: Mapping[str, bytes]) -> None:
+        self._keys = keys
+        self._made: dict[str, AESGCM] = {}
+
+    def get(self, key_id: str) -> AESGCM | None:
+        """The cipher of a key; None when there is no such key."""
+        if key_id not in self._made and key_id in self._keys:
+            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+            self._made[key_id] = AESGCM(self._keys[key_id])
+        return self._made.get(key_id)
+
+
 class Sealer:
     """Seals for all tenants, made once from the keys."""
 
@@ -46,7 +65,7 @@ class Sealer:
 
     def __init__(self, keys: Keys, nonce: Callable[[int], bytes]) -> None:
         """`nonce(n)` gives n unpredictable bytes: `secrets.token_bytes` outside tests."""
-        self._ciphers = {key_id: AESGCM(key) for key_id, key in keys.by_id.items()}
+        self._ciphers = _Ciphers(keys.by_id)
         self._current = keys.current
         self._nonce = nonce
 
@@ -60,9 +79,7 @@ class Seal:
 
     __slots__ = ("_ciphers", "_current", "_nonce", "_tenant")
 
-    def __init__(
-        self, ciphers: Mapping[str, AESGCM], current: str, nonce: Callable[[int], bytes], tenant: bytes
-    ) -> None:
+    def __init__(self, ciphers: _Ciphers, current: str, nonce: Callable[[int], bytes], tenant: bytes) -> None:
         self._ciphers = ciphers
         self._current = current
         self._nonce = nonce
@@ -71,8 +88,11 @@ class Seal:
     def close(self, reasoning: str, family: str) -> str:
         """Seal `reasoning` of an answer of a model `family`; "" when it would be longer than `MAX_BLOB`."""
         plain = zlib.compress(json.dumps([family, reasoning]).encode(), 1)
+        cipher = self._ciphers.get(self._current)
+        if cipher is None:
+            raise KeyError(self._current)
         nonce = self._nonce(_NONCE)
-        sealed = nonce + self._ciphers[self._current].encrypt(nonce, plain, self._tenant)
+        sealed = nonce + cipher.encrypt(nonce, plain, self._tenant)
         blob = f"{_PREFIX}{self._current}.{base64.urlsafe_b64encode(sealed).decode().rstrip('=')}"
         return blob if len(blob) <= MAX_BLOB else ""
 
@@ -84,6 +104,8 @@ class Seal:
         cipher = self._ciphers.get(key_id)
         if cipher is None:
             return None
+        from cryptography.exceptions import InvalidTag
+
         try:
             sealed = base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
             plain = cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], self._tenant)

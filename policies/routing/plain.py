@@ -82,18 +82,16 @@ class TwoChoices:
         first = int(draw() * count)
         second = int(draw() * (count - 1))
         second += second >= first
-        table = case.view
-        won, lost = first, second
-        if _load(table, slate, second, self._spec) < _load(table, slate, first, self._spec):
-            won, lost = second, first
-        rest = [row for row in _from(slate.rows, won)[1:] if row != slate.rows[lost]]
-        return Ranking([slate.rows[won], slate.rows[lost], *rest][:ATTEMPTS])
-
-
-def _load(view: FleetView, slate: Slate, place: int, spec: LeastLoadSpec) -> float:
-    row = slate.rows[place]
-    work = view.prefill_tokens[row] + spec.exchange_tokens * view.exchanges[row]
-    return float(work) / float(slate.weight[place])
+        rows, weights, view = slate.rows, slate.weights, case.view
+        each, prefill, exchanges = self._spec.exchange_tokens, view.table.prefill_tokens, view.table.exchanges
+        won, lost = rows[first], rows[second]
+        load = (prefill[won] + each * exchanges[won]) / weights[first]
+        if (prefill[lost] + each * exchanges[lost]) / weights[second] < load:
+            won, lost, first = lost, won, second
+        if count == 2:
+            return Ranking((won, lost))
+        rest = [row for row in _from(rows, first)[1:] if row != lost]
+        return Ranking([won, lost, *rest][:ATTEMPTS])
 
 
 def _loads(view: FleetView, slate: Slate, exchange_tokens: int) -> list[float]:

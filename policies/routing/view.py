@@ -27,6 +27,7 @@ class Slate:
     rows: tuple[int, ...]
     at: At  # the same rows
     weight: Floats  # of the row's pool
+    weights: tuple[float, ...]  # the same, for policies that look at single rows
     preference: Ints  # place of the row's pool in the model's order, 0 first
     places: NDArray[np.intp]  # 0, 1, 2 ...
 
@@ -52,6 +53,7 @@ class FleetView:
         "exchanges",
         "prefill_tokens",
         "replicas",
+        "table",
     )
 
     def __init__(self, peers: PeerTable | None = None) -> None:
@@ -143,6 +145,7 @@ class FleetView:
         )
 
     def _adopt_table(self, table: LoadTable) -> None:
+        self.table = table
         self.exchanges: Ints = np.frombuffer(table.exchanges, dtype=np.int64)
         self.prefill_tokens: Ints = np.frombuffer(table.prefill_tokens, dtype=np.int64)
         self.context_tokens: Ints = np.frombuffer(table.context_tokens, dtype=np.int64)
@@ -178,7 +181,7 @@ class FleetView:
 def _slate(rows: tuple[int, ...], weight: Floats, preference: Ints) -> Slate:
     gapless = rows == tuple(range(rows[0], rows[0] + len(rows))) if rows else False
     at: At = slice(rows[0], rows[0] + len(rows)) if gapless else np.array(rows, dtype=np.intp)
-    return Slate(rows, at, weight, preference, np.arange(len(rows)))
+    return Slate(rows, at, weight, tuple(weight.tolist()), preference, np.arange(len(rows)))
 
 
 def _same_ids(new: tuple[Replica, ...], old: tuple[Replica, ...]) -> bool:

@@ -58,8 +58,8 @@ async def test_a_lease_counts_until_released_however_often(fleet: Fleet) -> None
     assert member is not None
     lease = fleet.lease(member, 700, 1000)
     assert counters(fleet.snapshot(), "a/1") == (1, 700, 1000)
-    lease.first_token()
-    lease.first_token()
+    lease.first_token(fleet.clock.monotonic())
+    lease.first_token(fleet.clock.monotonic())
     assert counters(fleet.snapshot(), "a/1") == (1, 0, 1000)
     lease.release()
     lease.release()
@@ -132,7 +132,7 @@ async def test_a_replica_that_takes_requests_and_stays_silent_is_held(fleet: Fle
     second = fleet.lease(member, 1, 1)
     clock.advance(21.0)
     assert "silent" in fleet.held_by_traffic(member)
-    first.first_token()
+    first.first_token(fleet.clock.monotonic())
     assert fleet.held_by_traffic(member) == ""
     second.release()
     clock.advance(100.0)
