@@ -2,7 +2,7 @@
 
     python -m tests.bench.bench_routing [study|order|hot|decide ...]
 
-Every check ends with a line `PASS name: figures` or `FAIL name: figures`; the exit code is the number of failures.
+Every check prints its figures and whether they hold; the last line is PASS or FAIL with how many did.
 """
 
 from __future__ import annotations
@@ -45,14 +45,23 @@ class Run:
 
 
 class Checks:
-    """Prints verdicts and counts failures."""
+    """Prints what each check found and remembers which did not hold."""
 
     def __init__(self) -> None:
-        self.failed = 0
+        self.done = 0
+        self.missed: list[str] = []
 
     def __call__(self, name: str, passed: bool, figures: str) -> None:
-        self.failed += not passed
-        print(f"{'PASS' if passed else 'FAIL'} {name}: {figures}", flush=True)
+        self.done += 1
+        if not passed:
+            self.missed.append(name)
+        print(f"  {'ok    ' if passed else 'MISSED'} {name}: {figures}", flush=True)
+
+    def verdict(self) -> str:
+        """The last line of a run."""
+        missed = f"; missed: {', '.join(self.missed)}" if self.missed else ""
+        held = f"{self.done - len(self.missed)} of {self.done} checks hold{missed}"
+        return f"{'FAIL' if self.missed else 'PASS'} routing: {held}"
 
 
 def replay(trace: Trace, policy: str, pools: tuple[SimPool, ...] = UNLIKE) -> Run:
@@ -195,7 +204,8 @@ def main(names: list[str]) -> int:
     check = Checks()
     for name in names or list(SECTIONS):
         SECTIONS[name](check)
-    return check.failed
+    print(check.verdict())
+    return 1 if check.missed else 0
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
     python -m tests.bench.bench_routing_http [--requests N] [--rate R] [--port P] [NAME ...]
 
 Prompts are text with shared prefixes, as agents send it. Every router gets fresh simulators and the same arrivals.
-`--time-scale` below 1 slows the simulators down, so that the machine's own speed matters less.
+`--time-scale` below 1 slows the simulators down, so that the machine's own speed matters less. The last line is PASS or
+FAIL; a run without Headrace or without another router has nothing to compare and fails.
 """
 
 from __future__ import annotations
@@ -263,7 +264,8 @@ def verdict(results: dict[str, Seen]) -> int:
     ours = results.pop("headrace latency", None)
     others = {name: seen for name, seen in results.items() if seen.ttft_s and not name.startswith("headrace")}
     if ours is None or not others:
-        return 0
+        print(f"FAIL routing over HTTP: nothing to compare, ran {', '.join(sorted(results)) or 'nothing else'}")
+        return 1
     best = min(others, key=lambda name: float(np.mean(others[name].ttft_s)))
     share = float(np.mean(ours.ttft_s) / np.mean(others[best].ttft_s)) if ours.ttft_s else np.inf
     passed = share <= 1.0 and not ours.failed
