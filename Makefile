@@ -61,7 +61,7 @@ peers: ## the gateways that the bench compares with, into $PEERS_DIR
 bench: setup peers ## cost of the gateway beside other gateways (about 6 minutes)
 	$(BIN)/python -m tests.bench.run
 
-bench-quick: setup ## one round of the figures that decide
+bench-quick: setup peers ## one round of the figures that decide
 	$(BIN)/python -m tests.bench.run --quick
 
 bench-index: setup ## prefix hashing and index
@@ -70,8 +70,9 @@ bench-index: setup ## prefix hashing and index
 bench-contract: setup ## contract filter and adaptation
 	$(BIN)/python -m tests.bench.bench_contract
 
-bench-routing: setup ## routing policies on recorded traffic
+bench-routing: setup peers ## routing policies on recorded traffic, then over HTTP beside other routers
 	$(BIN)/python -m tests.bench.bench_routing
+	$(BIN)/python -m tests.bench.bench_routing_http
 
 bench-dialects: setup ## translation per chunk and per request
 	$(BIN)/python -m tests.bench.bench_dialects
