@@ -25,7 +25,7 @@ from backends.simulator.faults import FAULTS
 from gateway.cli.children import free_ports
 from tests.stress.clients import Client, Outcome, Tally, many
 from tests.support.gateway import COMMAND, Gateway, gateway
-from tests.support.processes import running, wait_for
+from tests.support.processes import StartError, running, wait_for
 
 ENGINES = ("vllm", "sglang")
 MODEL = "sim"
@@ -142,7 +142,12 @@ def main() -> int:
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="headrace-chaos-") as folder:
         logs = options.logs or Path(folder)
-        tally, complaints = run(logs, options.exchanges, options.concurrency, options.seed)
+        try:
+            tally, complaints = run(logs, options.exchanges, options.concurrency, options.seed)
+        except StartError as error:
+            print(error)
+            print("FAIL chaos: not everything came up")
+            return 1
     for complaint in complaints[:20]:
         print(f"  {complaint[:LINE]}")
     outcomes = ", ".join(f"{count} {outcome.value}" for outcome, count in tally.outcomes.most_common())

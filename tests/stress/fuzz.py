@@ -23,7 +23,7 @@ from tests.stress.chaos import LINE, at_rest, foreign_lines
 from tests.stress.clients import BrokenAnswerError, check_message
 from tests.stress.malformed import Case, cases, http, sane
 from tests.support.gateway import COMMAND, KEY, Gateway, gateway
-from tests.support.processes import running, wait_for
+from tests.support.processes import StartError, running, wait_for
 
 PATIENCE_S = 15.0
 LEAVE_AFTER_S = 0.5
@@ -146,7 +146,12 @@ def main() -> int:
     options = parser.parse_args()
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="headrace-fuzz-") as folder:
-        fuzzer = run(options.logs or Path(folder), options.cases, options.seed)
+        try:
+            fuzzer = run(options.logs or Path(folder), options.cases, options.seed)
+        except StartError as error:
+            print(error)
+            print("FAIL fuzz: not everything came up")
+            return 1
     for complaint in fuzzer.complaints[:20]:
         print(f"  {complaint[:LINE]}")
     answers = ", ".join(f"{count} x {answer}" for answer, count in sorted(fuzzer.answers.items()))
