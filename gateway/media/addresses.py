@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Iterable
 from urllib.parse import SplitResult, urlsplit
 
+from yarl import URL
+
 from gateway.config.contracts import Media
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -47,17 +49,18 @@ def check_url(url: str, policy: Media, allowed: AddressRule = public) -> SplitRe
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
+        reached = URL(url).raw_host  # where a client connects: other scripts can spell an address, like 127.0.0.①
     except ValueError as error:
         raise MediaError("is not a valid URL") from error
     if parts.scheme not in policy.schemes:
         raise MediaError(f"has a scheme that is not allowed: {parts.scheme or 'none'}")
-    if not host or port == 0:
+    if not host or not reached or port == 0:
         raise MediaError("is not a valid URL")
     if "@" in parts.netloc:
         raise MediaError("carries user information")
     if not _listed(host, policy.hosts):
         raise MediaError("is on a host that is not allowed")
-    literal = _literal(host)
+    literal = _literal(reached)
     if literal is not None and not allowed(literal):
         raise MediaError("is at an address that is not allowed")
     return parts

@@ -56,6 +56,11 @@ def test_public(address):
         ("http://0177.0.0.1/a.png", "number"),
         ("http://127.1/a.png", "number"),
         ("http://127.0.0.1./a.png", "number"),
+        ("https://127.0.0.①/a.png", "address"),
+        ("https://①②⑦.⓪.⓪.①/a.png", "address"),
+        ("https://169.254.169.²⁵⁴/latest/meta-data/", "address"),
+        ("https://127。0。0。1/a.png", "address"),
+        ("https://0x7f。1/a.png", "number"),
     ],
 )
 def test_refused_without_resolving(url, why):
@@ -64,7 +69,7 @@ def test_refused_without_resolving(url, why):
 
 
 @pytest.mark.parametrize(
-    "url", ["https://example.com/a.png", "https://1.1.1.1/a", "https://4chan.example/x", "https://a1/"]
+    "url", ["https://example.com/a.png", "https://1.1.1.1/a", "https://4chan.example/x", "https://a1/", "https://bücher.example/"]
 )
 def test_may_be_fetched(url):
     assert check_url(url, Media()).scheme == "https"
