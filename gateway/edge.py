@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from aiohttp import hdrs, web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_parser import RawRequestMessage
+from aiohttp.http_writer import HttpVersion10
 from aiohttp.streams import StreamReader
 
 from gateway.caller import allowed_origin
@@ -105,6 +106,8 @@ class EdgeServer(web.Server):
     ) -> web.BaseRequest:
         if isinstance(protocol, Connection):
             protocol.heard(message)
+        if message.version < HttpVersion10:  # an answer repeats the version, and 0.9 has no status line to say it in
+            message = message._replace(version=HttpVersion10)
         return web.BaseRequest(message, payload, protocol, writer, task, self._loop, client_max_size=self._body_cap)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:

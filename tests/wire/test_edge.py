@@ -189,6 +189,12 @@ async def test_http_1_0_gets_an_answer_that_ends_with_the_connection() -> None:
         assert answer.endswith(b"data: [DONE]\n\n")
 
 
+@pytest.mark.parametrize("line", [b"GET / HTTP/0.9", b"GET /"])
+async def test_older_than_http_1_0_is_answered_in_it(line: bytes) -> None:
+    async with engine(completes()) as made, gateway(config_of([pool_of(made.url)])) as running:
+        assert (await raw(running, line + b"\r\n\r\n")).startswith(b"HTTP/1.0 ")
+
+
 async def test_browsers_of_allowed_origins_only() -> None:
     listen = {"cors": {"origins": ["https://app.example"]}}
     async with engine(completes()) as made, gateway(config_of([pool_of(made.url)], listen=listen)) as running:
