@@ -132,8 +132,13 @@ def text(seed: object, words: int) -> str:
 @pytest.fixture(params=[VLLM.name, SGLANG.name])
 async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
     url = request.getfixturevalue(f"{request.param}_url")
-    async with aiohttp.ClientSession() as http, following(http, url, request.param) as bench:
+    async with session() as http, following(http, url, request.param) as bench:
         yield bench
+
+
+def session() -> aiohttp.ClientSession:
+    # SGLang closes a connection after five idle seconds, which a busy machine makes of anything.
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True))
 
 
 @contextlib.asynccontextmanager
@@ -268,7 +273,7 @@ async def test_a_broken_template_is_named_and_the_pool_demoted(bench: Bench, tok
 
 async def test_a_wrong_seed_is_named_and_the_pool_looked_up_by_text(vllm_url: str) -> None:
     tokenizer = ChatTokenizer.load(MODEL_DIR, Clock())
-    async with aiohttp.ClientSession() as http, following(http, vllm_url, VLLM.name) as bench:
+    async with session() as http, following(http, vllm_url, VLLM.name) as bench:
         scheme = await scheme_of(bench)
         assert isinstance(scheme, VllmScheme)
         service, _ = bench.service(VllmScheme(scheme.block, scheme.algorithm, "wrong"), tokenizer)
