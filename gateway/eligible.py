@@ -121,11 +121,11 @@ def _by_estimate(verdict: Verdict) -> bool:
 
 
 def _eligible(verdict: Verdict, shares: Sequence[PoolShare], tokens: int) -> Eligible:
-    by_name = {share.name: share for share in shares}
+    eligible, spare = verdict.eligible, verdict.spare
     return Eligible(
-        pools=tuple(by_name[name] for name in verdict.eligible),
-        spare=tuple(by_name[name] for name in verdict.spare),
+        pools=tuple([share for share in shares if share.name in eligible]),
+        spare=tuple([share for share in shares if share.name in spare]) if spare else (),
         adaptations=verdict.adaptations,
-        refused={refusal.pool: refusal.reason for refusal in verdict.refusals},
+        refused={refusal.pool: refusal.reason for refusal in verdict.refusals} if verdict.refusals else None,
         tokens=tokens,
     )

@@ -64,7 +64,7 @@ def requirements(
     return RequestTraits(
         dialect=asked.dialect,
         endpoint=asked.engine_path,
-        needs=bits | needs(output_format=traits.grammar),
+        needs=bits | needs(output_format=traits.grammar) if traits.grammar else bits,
         effort=effort,
         lora=lora,
         top_logprobs=traits.top_logprobs,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from backends.capabilities import PRIORITY, REASONING_OFF, STOP, THINKING_BUDGET, Capabilities
 from backends.contract import EFFORTS
@@ -11,8 +12,7 @@ from policies.fields import EFFORT, field_of
 from policies.traits import RequestTraits
 
 
-@dataclass(frozen=True, slots=True)
-class Adaptation:
+class Adaptation(msgspec.Struct, frozen=True, gc=False):
     """One change: `effective` is sent instead, "" when the field is left out; `exact`: the answer is as asked."""
 
     field: str  # as the client's dialect spells it

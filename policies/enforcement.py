@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
+
+import msgspec
 
 from backends.capabilities import REASONING_OFF, Capabilities
 from policies.adaptations import Adaptation, adapt, all_exact
@@ -25,8 +26,7 @@ class Outcome(enum.Enum):
     REFUSE = "refuse"  # no pool can
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """The filter's answer. `eligible` and `spare` keep the order in which the pools were given.
 
     `spare` pools can serve only with a change that the eligible ones do not need: they are for when no eligible
@@ -37,7 +37,7 @@ class Verdict:
     outcome: Outcome
     eligible: tuple[str, ...] = ()
     spare: tuple[str, ...] = ()
-    adaptations: Mapping[str, tuple[Adaptation, ...]] = field(default_factory=lambda: _NOTHING)
+    adaptations: Mapping[str, tuple[Adaptation, ...]] = _NOTHING
     refusals: tuple[Refusal, ...] = ()
     count: bool = False
 
@@ -98,7 +98,7 @@ def _largest(
     taken = {*found.eligible, *found.spare}
     outcome = found.outcome if pools[0].pool in found.eligible[:1] else Outcome.REROUTE
     rest = tuple(refusal for refusal in refusals if refusal.pool not in taken)
-    return replace(found, outcome=outcome, refusals=rest, count=True)
+    return msgspec.structs.replace(found, outcome=outcome, refusals=rest, count=True)
 
 
 def _has_adapter(traits: RequestTraits, pool: Capabilities) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from backends import capabilities as can
 from backends.capabilities import Capabilities
@@ -29,8 +30,7 @@ _HARD: Final[Mapping[int, str]] = {
 HARD_BITS: Final = sum(_HARD)
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True, gc=False):
     """One pool's no. `rank` orders refusals by how close the pool came; `numbers` is (prompt, window) when the
     prompt alone is too long, else (prompt, output, window).
     """

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Final, Literal
+
+import msgspec
 
 from backends import capabilities as can
 from backends.contracts import DialectName
@@ -29,8 +30,7 @@ MEDIA_TOKENS: Final = 16_384  # no frontend makes more of one image; a video cou
 _TEMPLATE_TOKENS: Final = 64  # what a chat template adds, beyond what it takes around each message
 
 
-@dataclass(frozen=True, slots=True)
-class RequestTraits:
+class RequestTraits(msgspec.Struct, frozen=True, gc=False):
     """One request as the contract filter sees it. Token counts of the prompt are bounds; equal means counted."""
 
     dialect: DialectName = "chat"
@@ -46,7 +46,7 @@ class RequestTraits:
 
     def counted(self, prompt_tokens: int) -> RequestTraits:
         """The same request once a tokenizer has counted its prompt."""
-        return replace(self, prompt_min=prompt_tokens, prompt_max=prompt_tokens)
+        return msgspec.structs.replace(self, prompt_min=prompt_tokens, prompt_max=prompt_tokens)
 
 
 def needs(
@@ -72,17 +72,15 @@ def needs(
         bits |= _MODALITIES[modality]
     if output_format is not None:
         bits |= _FORMATS[output_format]
-    for wanted, bit in (
-        (logprobs, can.LOGPROBS),
-        (storage, can.STORAGE),
-        (stop, can.STOP),
-        (priority, can.PRIORITY),
-        (reasoning_off, can.REASONING_OFF),
-        (thinking_budget, can.THINKING_BUDGET),
-    ):
-        if wanted:
-            bits |= bit
-    return bits
+    return (
+        bits
+        | logprobs * can.LOGPROBS
+        | storage * can.STORAGE
+        | stop * can.STOP
+        | priority * can.PRIORITY
+        | reasoning_off * can.REASONING_OFF
+        | thinking_budget * can.THINKING_BUDGET
+    )
 
 
 def bounds(text_bytes: int, media: int = 0) -> tuple[int, int]:
