@@ -123,6 +123,13 @@ def test_every_module_imports_alone() -> None:
     sorter.prepare()  # raises CycleError, which names the cycle
 
 
+def test_the_shared_vocabulary_needs_the_standard_library_alone() -> None:
+    tree = ast.parse((ROOT / "backends/contracts.py").read_text())
+    named = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    named |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert {name.partition(".")[0] for name in named} <= sys.stdlib_module_names
+
+
 def test_speaks_of_itself_alone() -> None:
     tops = [path for path in ROOT.iterdir() if path.suffix in TEXT or path.name == "Makefile"]
     texts = [*tops, *(path for path in files(*CODE, "docs", "requirements") if path.suffix in TEXT)]
