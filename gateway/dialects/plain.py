@@ -7,15 +7,18 @@ model's name. Errors take the OpenAI form.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
+from msgspec import Raw
 
 from backends.contracts import DialectName, EngineFailure
 from gateway.dialects import openai_errors
 from gateway.dialects.base import Transcoder, Usage
+from gateway.dialects.chat_messages import scan
 from gateway.dialects.chunk import decode_fields, read_usage
 from gateway.dialects.failures import truncated
-from gateway.dialects.fields import missing, read, read_object
+from gateway.dialects.fields import missing, read, read_object, unsupported
 from gateway.dialects.ids import Ids
 from gateway.dialects.model import Request, Traits
 from gateway.dialects.passthrough import raw
@@ -27,6 +30,11 @@ from gateway.steering import strip_fields
 
 _text = msgspec.json.Decoder(str).decode
 _flag = msgspec.json.Decoder(bool | None).decode
+_any = msgspec.json.Decoder(Any).decode
+_texts = msgspec.json.Decoder(str | list[str | int | list[int]]).decode
+# What engines take media from outside of `messages`; some of them read files as well.
+_INPUTS: Final = ("input", "query", "queries", "documents", "items", "text_1", "text_2", "data_1", "data_2")
+_MEDIA: Final = ("image", "video", "audio")  # how the keys of media begin
 
 
 class Plain:
@@ -39,14 +47,16 @@ class Plain:
         self._engine_path = engine_path
 
     def decode_request(self, body: bytes, headers: Mapping[str, str], options: DecodeOptions) -> Request:  # noqa: ARG002
-        """Read `model` and `stream`; everything else is the engine's business."""
+        """Read `model`, `stream` and where media may be; everything else is the engine's business."""
         fields = read_object(body)
         ignored = [*strip_fields(fields, options.grants)]
         if "model" not in fields:
             raise missing("model")
         model = read("model", _text, fields["model"])
         stream = bool(read("stream", _flag, fields["stream"])) if "stream" in fields else False
-        traits = Traits(stream=stream, prompt_bytes=len(body))
+        modalities = scan(fields["messages"], body).modalities if "messages" in fields else ()
+        _refuse_media(fields)
+        traits = Traits(modalities=frozenset(modalities), stream=stream, prompt_bytes=len(body))
         return Request(
             dialect=self.name,
             model=model,
@@ -78,6 +88,34 @@ class Plain:
     def encode_error(self, error: GatewayError, request_id: str) -> tuple[int, dict[str, str], bytes]:
         """OpenAI's envelope."""
         return openai_errors.encode_error(error, request_id)
+
+
+def _refuse_media(fields: Mapping[str, Raw]) -> None:
+    """Media are served where the guard looks for them, in `messages`: an engine would fetch these unguarded."""
+    for name in _INPUTS:
+        if name in fields and not _is_text(fields[name]) and _has_media(_any(fields[name])):
+            raise unsupported(name, "media are served in `messages` only")
+
+
+def _is_text(value: Raw) -> bool:
+    try:
+        _texts(value)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _has_media(value: Any) -> bool:
+    left = [value]  # no recursion: clients choose the depth
+    while left:
+        one = left.pop()
+        if isinstance(one, dict):
+            if any(key.startswith(_MEDIA) for key in one):
+                return True
+            left += one.values()
+        elif isinstance(one, list):
+            left += one
+    return False
 
 
 class Whole:

@@ -114,3 +114,26 @@ async def test_counting_fetches_nothing_unguarded() -> None:
         status, told = await ask(one, f"{path}/count_tokens", body)
         assert (status, told["error"]["type"]) == (400, "invalid_request_error")
         assert not any(PRIVATE in json.dumps(asked.body) for asked in made.asked)
+
+
+IMAGE = {"type": "image_url", "image_url": {"url": PRIVATE}}
+LOOK = {"messages": [{"role": "user", "content": [IMAGE]}]}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("embeddings", LOOK, "messages"),
+        ("tokenize", LOOK, "messages"),
+        ("chat/completions/render", LOOK, "messages"),
+        ("embeddings", {"input": [{"text": "a", "image": PRIVATE}]}, "input"),
+        ("embeddings", {"input": {"image_url": PRIVATE}}, "input"),
+        ("rerank", {"query": "a", "documents": {"content": [IMAGE]}}, "documents"),
+        ("rerank", {"query": {"content": [IMAGE]}, "documents": ["a"]}, "query"),
+    ],
+)
+async def test_no_other_endpoint_lets_an_engine_fetch_a_private_address(path: str, body: Any, param: str) -> None:
+    async with engine(completes()) as made, gateway(config_of([pool_of(made.url, **HTTP)])) as one:
+        status, told = await ask(one, path, body)
+        assert (status, told["error"]["param"]) == (400, param)
+        assert not any(PRIVATE in json.dumps(asked.body) for asked in made.asked)
