@@ -103,7 +103,7 @@ def judge(case: Case, answer: bytes) -> str:
         raise BrokenAnswerError("closed without an answer")
     head, _, body = answer.partition(b"\r\n\r\n")
     version, status, _ = head.split(b" ", 2)
-    if version not in {b"HTTP/1.1", b"HTTP/1.0"} or not status.isdigit():
+    if not version.startswith(b"HTTP/") or not status.isdigit():
         raise BrokenAnswerError(f"not HTTP: {head[:80]!r}")
     if int(status) >= 500 and int(status) not in (501, 505):
         raise BrokenAnswerError(f"the gateway or the engine took it badly: {answer[:400]!r}")
