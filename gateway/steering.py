@@ -1,4 +1,4 @@
-"""Request fields and headers that steer an engine rather than describe a request.
+"""Request fields that steer an engine rather than describe a request. Of a client's headers none reaches an engine.
 
 One of them, malformed, ends a vLLM engine (`kv_transfer_params` without the peer's address); others choose a
 data-parallel rank, jump the queue, share or probe another tenant's cache, name a request that is not the
@@ -7,7 +7,6 @@ client's, or run code. They are taken out unless the tenant was granted them by 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -37,27 +36,14 @@ _ORDINARY: Final = frozenset({
     "max_output_tokens", "temperature", "top_p", "top_k", "min_p", "n", "stop", "stop_sequences", "seed", "tools",
     "tool_choice", "parallel_tool_calls", "response_format", "frequency_penalty", "presence_penalty",
     "repetition_penalty", "logit_bias", "logprobs", "top_logprobs", "user", "metadata", "store", "service_tier",
-    "reasoning", "reasoning_effort", "thinking", "chat_template_kwargs", "system", "instructions", "include",
+    "reasoning", "reasoning_effort", "thinking", "system", "instructions", "include",
     "previous_response_id", "truncation", "output_config", "verbosity", "text", "echo", "suffix", "best_of",
     "encoding_format", "dimensions", "query", "documents", "top_n", "safety_identifier", "prompt_cache_key",
 })  # fmt: skip
 
-# Headers by the field they stand for: a grant of the field is a grant of the header.
-STEERING_HEADERS: Final[Mapping[str, str]] = {
-    "x-data-parallel-rank": "data_parallel_rank",
-    "x-vllm-priority": "priority",
-    "x-session-id": "session_id",
-    "x-smg-routing-key": "routing_key",
-    "x-custom-labels": "custom_labels",
-    "endpoint-load-metrics-format": "endpoint_load_metrics_format",
-    "x-sglext-return-input-ids": "return_input_ids",
-    "x-sglext-return-output-ids": "return_output_ids",
-    "x-sglext-ids-framed": "return_output_ids",
-}
-_OVERRIDE = "x-override-"  # followed by a field's name with dashes
-
-# vLLM's token-in, token-out endpoint takes sampling parameters as they are, and these carry the fields above.
-_NESTED = "sampling_params"
+# Fields whose members carry those above: vLLM's token-in, token-out endpoint takes sampling parameters as they are, and
+# SGLang hands the template's arguments to its renderer, which takes a `chat_template` among them.
+_NESTED = ("sampling_params", "chat_template_kwargs")
 _split_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -67,15 +53,16 @@ def _steers(name: str) -> bool:
 
 
 def strip_fields(fields: dict[str, msgspec.Raw], grants: frozenset[str]) -> tuple[str, ...]:
-    """Take the steering fields that are not in `grants` out of a body's top level; returns their names, sorted.
+    """Take the steering fields that are not in `grants` out of a body; returns their names, sorted.
 
     `fields` is changed in place, and only when something is returned.
     """
     if fields.keys() <= _ORDINARY:
         return ()
     stripped = _take_out(fields, grants)
-    if _NESTED in fields:
-        stripped += _strip_nested(fields, grants)
+    for outer in _NESTED:
+        if outer in fields:
+            stripped += _strip_nested(fields, outer, grants)
     return tuple(sorted(stripped))
 
 
@@ -86,25 +73,13 @@ def _take_out(fields: dict[str, msgspec.Raw], grants: frozenset[str]) -> list[st
     return names
 
 
-def _strip_nested(fields: dict[str, msgspec.Raw], grants: frozenset[str]) -> list[str]:
-    """The same for the members of `sampling_params`. What is no object is left to the engine to refuse."""
+def _strip_nested(fields: dict[str, msgspec.Raw], outer: str, grants: frozenset[str]) -> list[str]:
+    """The same for the members of `outer`. What is no object is left to the engine to refuse."""
     try:
-        inner = _split_object(fields[_NESTED])
+        inner = _split_object(fields[outer])
     except msgspec.DecodeError:
         return []
     names = _take_out(inner, grants)
     if names:
-        fields[_NESTED] = msgspec.Raw(_encode(inner))
-    return [f"{_NESTED}.{name}" for name in names]
-
-
-def steering_headers(names: Iterable[str], grants: frozenset[str]) -> frozenset[str]:
-    """Those of `names` (lower case) that must not reach an engine."""
-    return frozenset(name for name in names if _header_field(name) not in {"", *grants})
-
-
-def _header_field(name: str) -> str:
-    """The field a header stands for; "" when it steers nothing."""
-    if name.startswith(_OVERRIDE):
-        return name.removeprefix(_OVERRIDE).replace("-", "_")
-    return STEERING_HEADERS.get(name, "")
+        fields[outer] = msgspec.Raw(_encode(inner))
+    return [f"{outer}.{name}" for name in names]

@@ -200,4 +200,3 @@ class Forwarded:
     def keepalive(self) -> bytes:
         """A comment."""
         return b": ping\n\n"
-

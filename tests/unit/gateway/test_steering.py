@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.steering import STEERING_FIELDS, STEERING_HEADERS, steering_headers, strip_fields
+from gateway.steering import STEERING_FIELDS, strip_fields
 
 NOTHING: frozenset[str] = frozenset()
 split = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -70,6 +70,14 @@ def test_sampling_parameters_are_looked_into() -> None:
     assert msgspec.json.decode(fields["sampling_params"]) == {"temperature": 1, "n": 1}
 
 
+def test_arguments_of_the_chat_template_are_looked_into() -> None:
+    fields = body(chat_template_kwargs={"enable_thinking": False, "chat_template": "{{ 1 }}"})
+    assert strip_fields(fields, NOTHING) == ("chat_template_kwargs.chat_template",)
+    assert msgspec.json.decode(fields["chat_template_kwargs"]) == {"enable_thinking": False}
+    granted = body(chat_template_kwargs={"chat_template": "{{ 1 }}"})
+    assert strip_fields(granted, frozenset({"chat_template"})) == ()
+
+
 @pytest.mark.parametrize("value", [None, 3, "x", [], {"temperature": 1}])
 def test_sampling_parameters_without_steering_stay_as_they_are(value: object) -> None:
     fields = body(sampling_params=value)
@@ -83,13 +91,3 @@ def test_nothing_that_steers_is_left_and_nothing_else_is_lost(sent: dict[str, in
     stripped = strip_fields(fields, NOTHING)
     assert set(fields) == set(sent) & {"model", "n", "x"}
     assert set(stripped) == set(sent) - set(fields)
-
-
-def test_headers_that_steer() -> None:
-    names = ["content-type", "traceparent", "x-request-id", *STEERING_HEADERS, "x-override-bootstrap-room"]
-    assert steering_headers(names, NOTHING) == {*STEERING_HEADERS, "x-override-bootstrap-room"}
-
-
-def test_a_grant_of_a_field_is_a_grant_of_its_header() -> None:
-    names = ["x-vllm-priority", "x-override-priority", "x-override-rid", "x-data-parallel-rank"]
-    assert steering_headers(names, frozenset({"priority"})) == {"x-override-rid", "x-data-parallel-rank"}
