@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
 import structlog
-from redis.asyncio import Redis
+from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
@@ -21,6 +21,7 @@ PREFIX = "headrace:"
 _LIMIT_S = 1.0  # of one command
 _CONNECT_S = 1.0
 _CONNECTIONS = 64
+_WAIT_S = 2.0  # for one of them
 _VALUE_LIMIT = 128 * 1024 * 1024
 _TRUSTED_S = 1.0  # so long a success stands for the health of the server, and a failure for its absence
 
@@ -31,14 +32,16 @@ class RedisStore:
     def __init__(self, url: str, clock: Clock) -> None:
         """Nothing is connected before the first command."""
         self._clock = clock
-        self._client: Redis = Redis.from_url(
+        connections = BlockingConnectionPool.from_url(  # more commands than connections wait, which is no failure
             url,
+            max_connections=_CONNECTIONS,
+            timeout=_WAIT_S,
             socket_timeout=_LIMIT_S,
             socket_connect_timeout=_CONNECT_S,
-            max_connections=_CONNECTIONS,
             # A connection that the server closed while it was idle is opened again; anything else fails.
             retry=Retry(NoBackoff(), 1),
         )
+        self._client: Redis = Redis.from_pool(connections)
         self._put = self._client.register_script(scripts.PUT)
         self._delete = self._client.register_script(scripts.DELETE)
         self._touch = self._client.register_script(scripts.TOUCH)

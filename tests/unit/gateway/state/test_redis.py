@@ -1,4 +1,6 @@
-"""A Redis that is not there."""
+"""A Redis that is not there, or busy."""
+
+import asyncio
 
 import pytest
 
@@ -32,4 +34,11 @@ async def test_it_comes_back(valkey: str) -> None:
     clock.advance(2.0)
     assert await store.ready()
     assert await store.put("back", b"1", 60)
+    await store.aclose()
+
+
+async def test_more_commands_than_connections_wait(valkey: str) -> None:
+    store = open_store(State(url=valkey), ManualClock())
+    await asyncio.gather(*(store.put(f"busy-{number}", b"1", 60) for number in range(300)))
+    assert all(await store.get_many([f"busy-{number}" for number in range(300)]))
     await store.aclose()
