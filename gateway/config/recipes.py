@@ -1,13 +1,15 @@
-"""Whether the pools of a configuration are in the support matrix of their recipe."""
+"""Whether the pools of a configuration are in the support matrix of their recipe, and make sense on their GPUs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from backends.contract import PoolContract, Terms
 from deploy.recipes import Catalogue, Deployment, Recipe, Ruling
 from gateway.config.model import Config, Pool
 from gateway.config.problems import Problem, nearest
+from policies.compatibility import check_pool
 
 
 def check_recipes(config: Config) -> Iterator[Problem]:
@@ -20,10 +22,12 @@ def check_recipes(config: Config) -> Iterator[Problem]:
             hint = nearest(pool.recipe, tuple(catalogue.recipes))
             yield Problem(("pools", place, "recipe"), f"unknown recipe {pool.recipe!r}", hint)
             continue
+        at = ("pools", place, "hardware") if pool.hardware else ("pools", place)
+        for finding in check_pool(_declared(pool, catalogue)):
+            yield Problem(at, finding.message, warning=finding.severity == "warn")
         ruling = ruling_for(pool, catalogue)
         if ruling is None:
             continue
-        at = ("pools", place, "hardware") if pool.hardware else ("pools", place)
         if ruling.refused:
             hint = "" if pool.unlisted else "`unlisted: true` on the pool serves it all the same"
             yield Problem(at, f"is outside the support matrix: {ruling.refused}", hint, warning=pool.unlisted)
@@ -58,6 +62,10 @@ def deployment(pool: Pool, catalogue: Catalogue) -> Deployment:
         kv_dtype=pool.kv_dtype,
         frontend=pool.contract.frontend,
     )
+
+
+def _declared(pool: Pool, catalogue: Catalogue) -> PoolContract:
+    return PoolContract(pool.name, pool.engine, Terms(gpu=deployment(pool, catalogue).gpu, precision=pool.precision))
 
 
 def _says_enough(pool: Pool) -> bool:

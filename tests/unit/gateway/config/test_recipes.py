@@ -38,6 +38,13 @@ def test_a_named_recipe_holds_for_any_served_name():
     assert (path, message) == ("pools[0].recipe", "unknown recipe 'glm-5.3'")
 
 
+@pytest.mark.parametrize("model", ["zai-org/glm-5.3-flash", "qwen"])
+def test_four_bits_on_hopper_are_a_warning(model):
+    [(path, warning, message)] = told(model=model, hardware="h100-nvfp4", gpus=8, precision="nvfp4")
+    assert (path, warning) == ("pools[0].hardware", True)
+    assert message.startswith("pool 'a' runs nvfp4 on h100: Hopper has no 4-bit math")
+
+
 @pytest.mark.parametrize("pool", [{"model": "qwen", "hardware": "a100"}, {"hardware": None}, {"hardware": "cpu"}])
 def test_nothing_to_say(pool):
     assert told(**pool) == []
