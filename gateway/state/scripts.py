@@ -2,7 +2,8 @@
 
 An entry is a hash: `v` its version, `d` its value, `o` its owner. An owner's account is a sorted set of its entries by
 the time they end, and a hash of their sizes whose field "" is the sum. Entries that end by themselves are taken off
-the account by the next write.
+the account by the next write. A server that is short of memory may drop either half of an account alone: the other half
+then starts anew.
 """
 
 from __future__ import annotations
@@ -49,9 +50,14 @@ local total = redis.call('HINCRBY', sizes, '', #value)
 while total > tonumber(ARGV[6]) do
   local oldest = redis.call('ZRANGE', ages, 0, 1)
   oldest = oldest[1] ~= entry and oldest[1] or oldest[2]
+  if not oldest then
+    redis.call('DEL', sizes)
+    redis.call('HSET', sizes, entry, #value, '', #value)
+    break
+  end
   redis.call('DEL', oldest)
   forget(ages, sizes, oldest)
-  total = tonumber(redis.call('HGET', sizes, ''))
+  total = tonumber(redis.call('HGET', sizes, '') or 0)
 end
 for _, key in ipairs({ages, sizes}) do
   if redis.call('PTTL', key) < ttl then redis.call('PEXPIRE', key, ttl) end

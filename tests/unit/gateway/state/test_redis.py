@@ -3,9 +3,10 @@
 import asyncio
 
 import pytest
+from redis.asyncio import Redis
 
 from gateway.config.model import State
-from gateway.state.base import StateUnavailable
+from gateway.state.base import Quota, StateUnavailable
 from gateway.state.choose import open_store
 from tests.support.clock import ManualClock
 
@@ -41,4 +42,19 @@ async def test_more_commands_than_connections_wait(valkey: str) -> None:
     store = open_store(State(url=valkey), ManualClock())
     await asyncio.gather(*(store.put(f"busy-{number}", b"1", 60) for number in range(300)))
     assert all(await store.get_many([f"busy-{number}" for number in range(300)]))
+    await store.aclose()
+
+
+@pytest.mark.parametrize("half", ["ages", "sizes"])
+async def test_an_account_that_lost_a_half_goes_on(valkey: str, half: str) -> None:
+    store, quota = open_store(State(url=valkey), ManualClock()), Quota(half, 3)
+    server: Redis = Redis.from_url(valkey)
+    for number in range(3):
+        await store.put(f"{half}-{number}", b"1", 60, quota=quota)
+    await server.delete(f"headrace:{half}:{half}")
+    for number in range(3, 9):
+        assert await store.put(f"{half}-{number}", b"1", 60, quota=quota)
+    newest = await store.get_many([f"{half}-{number}" for number in range(6, 9)])
+    assert all(newest)
+    await server.aclose()
     await store.aclose()
