@@ -70,7 +70,8 @@ class ContractBook:
     def apply(self, config: Config, bases: Mapping[str, Target]) -> None:
         """Follow a configuration; `bases` are the codec views before any contract.
 
-        A pool that is said to be what it was keeps what is known of it, whatever else of it changes.
+        A pool that is said to be what it was keeps what is known of it, whatever else of it changes. Exchanges that
+        began before may still ask for a pool that has left: no replica of it is there, so they go elsewhere.
         """
         old, self._config, self._bases = self._aims, config, bases
         self._aims = {pool.name: target(pool, self._kinds, self._catalogue) for pool in config.pools}
@@ -78,7 +79,7 @@ class ContractBook:
             known = self.contracts.get(name) if old.get(name) == aim else None
             self._take(known or unprobed(aim))
         for name in self.contracts.keys() - self._aims.keys():
-            del self.contracts[name], self.capabilities[name], self.targets[name]
+            del self.contracts[name]
         self._measure_room()
 
     def watch(self, session: aiohttp.ClientSession, supervisor: Supervisor) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,18 +36,30 @@ log = structlog.get_logger("headrace.kv")
 _HOUSEKEEPING_S = 5.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Core:
+    """What takes memory: made when it is first needed."""
+
+    index: PrefixIndex
+    feed: EventFeed
+    service: KvService
+
+
 class KvCache:
-    """The cache knowledge of one process. Everything runs in the event loop but the chains of very long prompts."""
+    """The cache knowledge of one process. Everything runs in the event loop but the chains of very long prompts.
+
+    A gateway none of whose policies ask, and that follows no events, never makes the index.
+    """
 
     __slots__ = (
+        "_blocks",
         "_clock",
         "_config",
-        "_feed",
+        "_core",
         "_finder",
         "_fleet",
-        "_index",
         "_pools",
-        "_service",
+        "_supervisor",
         "_tokenizers",
         "losses",
     )
@@ -54,9 +67,9 @@ class KvCache:
     def __init__(self, config: Config, fleet: Fleet, clock: Clock) -> None:
         self._fleet = fleet
         self._clock = clock
-        self._index = PrefixIndex.create(Sizes(blocks=config.kv_index.blocks))
-        self._feed = EventFeed(self._index, clock, observe=self._see, report=self._lost)
-        self._service = KvService(self._index, clock, (), lost_at=self._feed.lost_at)
+        self._blocks = config.kv_index.blocks
+        self._core: _Core | None = None
+        self._supervisor: Supervisor | None = None
         self._finder: SourceFinder | None = None
         self._pools: dict[str, PoolKv] = {}
         self._config: dict[str, Pool] = {}
@@ -64,27 +77,31 @@ class KvCache:
         self.losses = 0  # of events that could not be made good, since the start
 
     def apply(self, config: Config) -> None:
-        """Follow a configuration. Pools that stay as they were keep what is known of their hashes."""
+        """Follow a configuration. Pools that stay as they were keep what is known of their hashes.
+
+        Exchanges that began before may still ask for a pool that has left: it can be planned for until the next one.
+        """
         pools = {pool.name: self._pool(pool) for pool in config.pools}
+        if self._core is not None:
+            self._core.service.set_pools((self._pools | pools).values())
         self._pools = pools
         self._config = {pool.name: pool for pool in config.pools}
-        self._service.set_pools(pools.values())
-        if self._finder is not None:
-            self._finder.wanted = self._followed()
+        self._follow()
 
     def start(self, session: aiohttp.ClientSession, supervisor: Supervisor) -> None:
         """Follow the engines' events from now on."""
-        self._finder = SourceFinder(self._fleet, session, self._feed.set_sources)
-        self._finder.wanted = self._followed()
-        supervisor.spawn(self._feed.run(), "KV events")
+        self._supervisor = supervisor
+        self._finder = SourceFinder(self._fleet, session, lambda sources: self._opened().feed.set_sources(sources))
         supervisor.spawn(self._finder.run(), "KV event sources")
-        supervisor.spawn(self._keep_house(), "KV housekeeping")
+        if self._core is not None:
+            self._run(self._core, supervisor)
+        self._follow()
 
     # --- an exchange ---
 
     async def plan(self, snapshot: FleetSnapshot, pools: Sequence[str], prompt: Prompt) -> Plan:
         """Where the prompt is cached. Long prompts are hashed in a thread, so that streams do not wait for them."""
-        service = self._service
+        service = self._opened().service
         if service.heavy(pools, prompt):
             prepared = await asyncio.to_thread(service.prepare, pools, prompt)
             return service.plan(snapshot, pools, prompt, prepared)
@@ -92,26 +109,27 @@ class KvCache:
 
     def sent(self, plan: Plan, replica: Replica) -> Expected:
         """The prompt goes to `replica`."""
-        return self._service.sent(plan, replica)
+        return self._opened().service.sent(plan, replica)
 
     def observe(self, expected: Expected, usage: Usage | None) -> Verdict | None:
         """What the engine said it had cached; None when it does not tell."""
         if usage is None or usage.cached is None or usage.estimated:
             return None
-        return self._service.observe(expected, Reported(usage.cached, usage.prompt))
+        return self._opened().service.observe(expected, Reported(usage.cached, usage.prompt))
 
     # --- what is known ---
 
     def status(self) -> dict[str, Any]:
         """For the admin API: the index, every publisher, and how well predictions hold."""
-        truth = self._service.truth
+        core = self._opened()
+        index, feed, truth = core.index, core.feed, core.service.truth
         return {
-            "blocks": self._index.live,
-            "bytes": self._index.nbytes,
+            "blocks": index.live,
+            "bytes": index.nbytes,
             "losses": self.losses,
             "sources": [
                 {"replica": status.source.replica, "rank": status.source.rank, "phase": status.phase.value}
-                for status in self._feed.status()
+                for status in feed.status()
             ],
             "pools": [
                 {
@@ -127,6 +145,24 @@ class KvCache:
         }
 
     # --- inside ---
+
+    def _opened(self) -> _Core:
+        if self._core is None:
+            index = PrefixIndex.create(Sizes(blocks=self._blocks))
+            feed = EventFeed(index, self._clock, observe=self._see, report=self._lost)
+            service = KvService(index, self._clock, tuple(self._pools.values()), lost_at=feed.lost_at)
+            self._core = _Core(index, feed, service)
+            if self._supervisor is not None:
+                self._run(self._core, self._supervisor)
+        return self._core
+
+    def _run(self, core: _Core, supervisor: Supervisor) -> None:
+        supervisor.spawn(core.feed.run(), "KV events")
+        supervisor.spawn(self._keep_house(core.service), "KV housekeeping")
+
+    def _follow(self) -> None:
+        if self._finder is not None:
+            self._finder.wanted = self._followed()
 
     def _followed(self) -> frozenset[str]:
         """Pools whose events help: without a tokenizer nothing could be looked up by engine hashes."""
@@ -179,11 +215,11 @@ class KvCache:
         self.losses += 1
         log.warning("KV events lost", replica=source.replica, rank=source.rank, reason=reason)
 
-    async def _keep_house(self) -> None:
+    async def _keep_house(self, service: KvService) -> None:
         while True:
             await asyncio.sleep(_HOUSEKEEPING_S)
-            self._service.expire()
-            for change in self._service.changes():
+            service.expire()
+            for change in service.changes():
                 cause = change.cause.value if change.cause else ""
                 log.warning("KV lookup changed", pool=change.pool, to=change.to, share=change.share, cause=cause)
 

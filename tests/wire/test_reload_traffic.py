@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
+
+import pytest
 
 from gateway.config.known import installed
 from gateway.config.loader import Loaded, load
 from gateway.config.reload import Reloader
-from tests.support.app import gateway, pool_of
+from tests.support.app import config_of, gateway, pool_of
 from tests.support.engine import DONE, ROLE, STREAM_HEAD, Answer, Asked, Engine, chunk, completes, engine, finish, text
 
 OLD_KEY, NEW_KEY = "hr_old", "hr_new"
@@ -82,3 +85,31 @@ async def test_a_refused_configuration_changes_nothing(tmp_path: Path) -> None:
             assert not await reloader.reload()
             async with running.chat(headers=bearer(OLD_KEY)) as answer:
                 assert answer.status == 200
+
+
+@pytest.mark.parametrize("routing", ["p2c", "latency"])
+@pytest.mark.parametrize("content", ["hi", [{"type": "text", "text": "hi"}]])
+async def test_a_pool_may_leave_while_a_request_arrives(routing: str, content: object) -> None:
+    began, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slowly() -> AsyncIterator[bytes]:
+        body = json.dumps({"model": "glm", "messages": [{"role": "user", "content": content}]}).encode()
+        yield body[:20]
+        began.set()
+        await go_on.wait()
+        yield body[20:]
+
+    async with engine(completes()) as leaves, engine(completes()) as stays:
+        pools = [pool_of(leaves.url), pool_of(stays.url, name="b")]
+        models = [{"name": "glm", "pools": ["a", "b"], "routing": routing}]
+        async with gateway(config_of(pools, models=models)) as running:
+            asked = asyncio.create_task(running.client.post(f"{running.url}/v1/chat/completions", data=slowly()))
+            await began.wait()
+            while not running.app.telemetry.live:
+                await asyncio.sleep(0.005)
+            await running.app.apply(config_of(pools[1:]), ())
+            go_on.set()
+            answer = await asked
+            assert answer.status == 200
+            assert (len(leaves.chats), len(stays.chats)) == (0, 1)
+            await running.settled()
