@@ -13,7 +13,7 @@ from gateway.dialects.grammar import engine_grammar
 from gateway.dialects.model import Request
 from gateway.dialects.registry import EngineRequest
 from gateway.dialects.target import Target
-from gateway.dialects.tools import engine_choice, engine_tools
+from gateway.dialects.tools import engine_choice, engine_tools, may_enforce
 
 _encode = msgspec.json.encode
 _decode = msgspec.json.decode
@@ -105,13 +105,17 @@ class Body:
         if not tools:
             self._fields.pop("parallel_tool_calls", None)
             return
-        if request.plain_tools and (self._target.strict_tools or all(tool.strict is None for tool in tools)):
+        choice, takes_strict = request.tool_choice, self._target.strict_tools
+        enforced = takes_strict and choice.mode in {"required", "named"} and any(map(may_enforce, tools))
+        if enforced:
+            tools = [msgspec.structs.replace(tool, strict=True) if may_enforce(tool) else tool for tool in tools]
+            self._adapted.append("tools.enforced")
+        elif not takes_strict and any(tool.strict for tool in tools):
+            self._adapted.append("tools.strict")
+        if request.plain_tools and not enforced and (takes_strict or all(tool.strict is None for tool in tools)):
             self._fields["tools"] = self._client["tools"]
         else:
-            self.set("tools", engine_tools(tools, request.referenced, strict=self._target.strict_tools))
-        if not self._target.strict_tools and any(tool.strict for tool in tools):
-            self._adapted.append("tools.strict")
-        choice = request.tool_choice
+            self.set("tools", engine_tools(tools, request.referenced, strict=takes_strict))
         if choice.mode != "auto" or "tool_choice" in self._client:
             self.set("tool_choice", engine_choice(choice))
         if choice.parallel is not None:

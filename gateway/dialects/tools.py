@@ -22,6 +22,12 @@ _INPUT = {
     "required": ["input"],
     "additionalProperties": False,
 }
+# What every engine's grammars know of JSON Schema.
+_PLAIN = frozenset(
+    {"type", "properties", "required", "items", "additionalProperties", "anyOf", "enum", "const", "minLength",
+     "maxLength", "title", "description", "default", "examples", "$schema"}
+)  # fmt: skip
+_INSIDE = {"object": "properties", "array": "items"}
 # Dropping access to data without a word would make the answer a lie.
 _NEVER_DROPPED = {"mcp", "mcp_toolset"}
 
@@ -135,6 +141,30 @@ def _function(tool: Tool, *, strict: bool) -> dict[str, Any]:
     if tool.strict is not None and strict:
         function["strict"] = tool.strict
     return function
+
+
+def may_enforce(tool: Tool) -> bool:
+    """Whether a forced call of a tool that is not strict can be held to its schema.
+
+    Engines let the arguments of such a call be any JSON, `13` included, and hold only strict ones to their schema.
+    Grammars do not know all of JSON Schema, so a schema with anything unusual in it is left alone.
+    """
+    schema = tool.schema
+    return not tool.strict and isinstance(schema, dict) and schema.get("type") == "object" and _plain(schema)
+
+
+def _plain(schema: Any) -> bool:
+    """Whether a grammar can stand for it. Objects and arrays must say what is in them: strict ones have no more."""
+    if not isinstance(schema, dict):
+        return isinstance(schema, bool)
+    kind = schema.get("type", "")
+    if not schema.keys() <= _PLAIN or not isinstance(kind, str) or (kind in _INSIDE and not schema.get(_INSIDE[kind])):
+        return False
+    properties, choices = schema.get("properties", {}), schema.get("anyOf", [])
+    if not isinstance(properties, dict) or not isinstance(choices, list):
+        return False
+    inner = [schema[key] for key in ("items", "additionalProperties") if key in schema]
+    return all(map(_plain, [*properties.values(), *choices, *inner]))
 
 
 def engine_choice(choice: ToolChoice) -> Any:

@@ -142,7 +142,7 @@ class Ctx:
 PNG = "iVBORw0KGgoAAAANSUhEUgAAABAAAAAQCAIAAACQkWg2AAAAGUlEQVR42mP4z8BAEiJN9aiGUQ2jGgZMAwAqff4BOn1u4QAAAABJRU5ErkJggg=="
 WEATHER = {
     "type": "object",
-    "properties": {"city": {"type": "string"}},
+    "properties": {"city": {"type": "string", "maxLength": 12}},  # so that a forced call ends on any model
     "required": ["city"],
     "additionalProperties": False,
 }
@@ -152,6 +152,7 @@ FN_CHAT = {
         "name": "get_weather",
         "description": "Get the weather of a city. Use it whenever weather is asked.",
         "parameters": WEATHER,
+        "strict": True,  # engines constrain the arguments of forced calls only then
     },
 }
 FN_RESP = {
@@ -159,12 +160,13 @@ FN_RESP = {
     "name": "get_weather",
     "description": "Get the weather of a city. Use it whenever weather is asked.",
     "parameters": WEATHER,
-    "strict": False,
+    "strict": True,
 }
 FN_ANT = {
     "name": "get_weather",
     "description": "Get the weather of a city. Use it whenever weather is asked.",
     "input_schema": WEATHER,
+    "strict": True,
 }
 ASK = "What is the weather in Paris? Call get_weather."
 ASK2 = "What is the weather in two cities? Call get_weather for Paris and call get_weather for Rome, both at once."

@@ -77,6 +77,9 @@ class Handler(BaseHTTPRequestHandler):
         if self.path.split("?")[0].endswith(("tokenize", "count_tokens")):
             self.answer(200, COUNT)
             return
+        if "model" not in body:  # a probe for routes
+            self.answer(400, {"error": {"message": "Field required", "type": "BadRequestError", "code": 400}})
+            return
         self.server.sent.append(body)
         given = vector.get("upstream_response") or {"status": 500, "json": {"error": {"message": "not expected"}}}
         if "upstream_sse" in vector:
