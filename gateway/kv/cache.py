@@ -29,7 +29,7 @@ from tiering.plan import Expected, Plan, PoolKv, Prompt
 from tiering.registration import detect, layout_of
 from tiering.service import KvService
 from tiering.tokens import ChatTokenizer
-from tiering.truth.accuracy import Reported, Verdict
+from tiering.truth.accuracy import Reported, TruthLoop, Verdict
 
 log = structlog.get_logger("headrace.kv")
 
@@ -73,8 +73,16 @@ class KvCache:
         self._finder: SourceFinder | None = None
         self._pools: dict[str, PoolKv] = {}
         self._config: dict[str, Pool] = {}
-        self._tokenizers: dict[str, ChatTokenizer] = {}
+        self._tokenizers: dict[tuple[str, str], ChatTokenizer | None] = {}  # by folder and engine
         self.losses = 0  # of events that could not be made good, since the start
+
+    def load(self, config: Config) -> None:
+        """Load the tokenizers of a configuration that `apply` will want. It takes long and may run in a thread.
+
+        Those of no pool any more are let go.
+        """
+        wanted = {_tokenizer_of(pool): pool.name for pool in config.pools if pool.tokenizer is not None}
+        self._tokenizers = {key: self._tokenizers.get(key) or self._loaded(*key, pool) for key, pool in wanted.items()}
 
     def apply(self, config: Config) -> None:
         """Follow a configuration. Pools that stay as they were keep what is known of their hashes.
@@ -91,7 +99,7 @@ class KvCache:
     def start(self, session: aiohttp.ClientSession, supervisor: Supervisor) -> None:
         """Follow the engines' events from now on."""
         self._supervisor = supervisor
-        self._finder = SourceFinder(self._fleet, session, lambda sources: self._opened().feed.set_sources(sources))
+        self._finder = SourceFinder(self._fleet, session, self._found)
         supervisor.spawn(self._finder.run(), "KV event sources")
         if self._core is not None:
             self._run(self._core, supervisor)
@@ -121,28 +129,30 @@ class KvCache:
 
     def status(self) -> dict[str, Any]:
         """For the admin API: the index, every publisher, and how well predictions hold."""
-        core = self._opened()
-        index, feed, truth = core.index, core.feed, core.service.truth
-        return {
-            "blocks": index.live,
-            "bytes": index.nbytes,
-            "losses": self.losses,
-            "sources": [
-                {"replica": status.source.replica, "rank": status.source.rank, "phase": status.phase.value}
-                for status in feed.status()
-            ],
-            "pools": [
-                {
-                    "name": name,
-                    "lookup": "exact" if pool.hasher is not None and pool.exact else "text",
-                    "hash_match_ratio": pool.check.ratio if pool.check else None,
-                    "accuracy": truth.accuracy(name),
-                    "load_only": truth.demoted(name),
-                }
-                for name, pool in self._pools.items()
-            ],
-            "series": [_series(key, totals) for key, totals in truth.series().items()],
-        }
+        core = self._core
+        known: dict[str, Any] = {"blocks": 0, "bytes": 0, "losses": self.losses, "sources": [], "series": []}
+        if core is not None:
+            known |= {
+                "blocks": core.index.live,
+                "bytes": core.index.nbytes,
+                "sources": [
+                    {"replica": status.source.replica, "rank": status.source.rank, "phase": status.phase.value}
+                    for status in core.feed.status()
+                ],
+                "series": [_series(key, totals) for key, totals in core.service.truth.series().items()],
+            }
+        truth = core.service.truth if core is not None else TruthLoop()
+        known["pools"] = [
+            {
+                "name": name,
+                "lookup": "exact" if pool.hasher is not None and pool.exact else "text",
+                "hash_match_ratio": pool.check.ratio if pool.check else None,
+                "accuracy": truth.accuracy(name),
+                "load_only": truth.demoted(name),
+            }
+            for name, pool in self._pools.items()
+        ]
+        return known
 
     # --- inside ---
 
@@ -160,6 +170,9 @@ class KvCache:
         supervisor.spawn(core.feed.run(), "KV events")
         supervisor.spawn(self._keep_house(core.service), "KV housekeeping")
 
+    def _found(self, sources: Sequence[Source]) -> None:
+        self._opened().feed.set_sources(sources)
+
     def _follow(self) -> None:
         if self._finder is not None:
             self._finder.wanted = self._followed()
@@ -176,16 +189,14 @@ class KvCache:
         return PoolKv(pool.name, tokenizer=self._tokenizer(pool))
 
     def _tokenizer(self, pool: Pool) -> ChatTokenizer | None:
-        if pool.tokenizer is None:
+        return self._tokenizers.get(_tokenizer_of(pool))
+
+    def _loaded(self, folder: str, engine: str, pool: str) -> ChatTokenizer | None:
+        try:
+            return ChatTokenizer.load(Path(folder), self._clock, engine)
+        except (OSError, ValueError, ImportError) as error:
+            log.error("tokenizer not loaded; the pool is looked up by text", pool=pool, error=str(error))
             return None
-        folder = str(pool.tokenizer)
-        if folder not in self._tokenizers:
-            try:
-                self._tokenizers[folder] = ChatTokenizer.load(Path(folder), self._clock)
-            except (OSError, ValueError, ImportError) as error:
-                log.error("tokenizer not loaded; the pool is looked up by text", pool=pool.name, error=str(error))
-                return None
-        return self._tokenizers[folder]
 
     def _see(self, source: Source, events: Sequence[KvEvent]) -> None:
         """Learn a pool's hash scheme from its first events, then check it against all that follow."""
@@ -222,6 +233,11 @@ class KvCache:
             for change in service.changes():
                 cause = change.cause.value if change.cause else ""
                 log.warning("KV lookup changed", pool=change.pool, to=change.to, share=change.share, cause=cause)
+
+
+def _tokenizer_of(pool: Pool) -> tuple[str, str]:
+    """Folder and engine: engines put the parts of a message together in different ways."""
+    return pool.tokenizer or "", pool.engine
 
 
 def _series(key: tuple[str, str, str], totals: Any) -> Mapping[str, Any]:
