@@ -31,9 +31,11 @@ from gateway.eligible import PoolFilter
 from gateway.errors import GatewayError
 from gateway.kv.cache import KvCache
 from gateway.lane import Lane
+from gateway.learning import Learning
 from gateway.listing import Listing
 from gateway.media.guard import build as build_media_guard
 from gateway.pipeline import Pipeline
+from gateway.placement import Placement
 from gateway.responses.routes import ResponsesApi
 from gateway.runtime import Runtime, pool_facts
 from gateway.state.choose import open_store
@@ -84,18 +86,29 @@ class App:
         self.peers = PeerTable()
         self._cost_model = CostModel(pool_facts(config))
         self.kv = KvCache(config, self.fleet, clock)
+        self.kv.load(config)
         self.kv.apply(config)
         runtime = self._runtime(config)
         self.book.apply(config, runtime.bases())
+        learning = Learning(self._cost_model, self.kv, clock)
         self.pipeline = Pipeline(
             runtime,
             fleet=self.fleet,
-            router=Router(builtin_policies(), clock, peers=self.peers),
-            cost_model=self._cost_model,
+            placement=Placement(
+                fleet=self.fleet,
+                router=Router(builtin_policies(), clock, peers=self.peers),
+                cost_model=self._cost_model,
+                affinity=learning.affinity,
+                book=self.book,
+                pool_filter=self._filter,
+                kv=self.kv,
+                clock=clock,
+                rng=rng,
+            ),
+            learning=learning,
             retries=RetryBudget(clock, config.retry.budget, config.retry.budget_min),
             telemetry=self.telemetry,
             book=self.book,
-            pool_filter=self._filter,
             media=self._media,
             kv=self.kv,
             kit=AttemptKit(clock, self._watch, self.supervisor.spawn),
@@ -166,6 +179,7 @@ class App:
 
     async def apply(self, config: Config, changes: Sequence[Change]) -> None:  # noqa: ARG002 - all is swapped
         """Switch to a new configuration. Exchanges in flight keep the one they began with."""
+        await asyncio.to_thread(self.kv.load, config)
         runtime = self._runtime(config)
         joined, left = self.fleet.apply(runtime.specs())
         self.telemetry.apply(config.telemetry)

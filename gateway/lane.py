@@ -79,10 +79,10 @@ class Lane:
     def _dispatch(self, x: Exchange, running: Running) -> None:
         """Begin the first attempt, or leave that to a task when something has to be waited for."""
         pipeline = self._pipeline
-        if not pipeline.everyday(x):
+        if not pipeline.placement.everyday(x):
             running.go_on(pipeline.dispatch(x))
             return
-        replica = pipeline.choose(x)
+        replica = pipeline.placement.choose(x)
         member = self._fleet.member(replica.id) if replica is not None else None
         connection = member.connections.take() if member is not None else None
         if replica is None or member is None or connection is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -23,27 +23,21 @@ from gateway.dialects.effort import StickyEfforts
 from gateway.dialects.ids import Ids, maker
 from gateway.dialects.model import Request
 from gateway.dialects.registry import Dialect, EngineRequest
-from gateway.eligible import PoolFilter
 from gateway.errors import Cause, GatewayError, from_failure
 from gateway.exchange import Exchange, Keeper
 from gateway.kv.cache import KvCache
-from gateway.kv.prompts import prompt_of
 from gateway.learning import Learning
 from gateway.media.guard import MediaGuard
 from gateway.outgoing import engine_request
+from gateway.pairing import Pairing
+from gateway.placement import BYTES_PER_TOKEN, Placement
 from gateway.runtime import Runtime
 from gateway.stream import ClientStream
 from gateway.telemetry.hub import Telemetry
-from policies.affinity import session_key
-from policies.cost_model.model import CostModel
 from policies.retry import RetryBudget, may_retry
-from policies.routing.request import PoolShare, RouteRequest
-from policies.routing.router import Router
 
 log = structlog.get_logger("headrace.pipeline")
 
-_BYTES_PER_TOKEN = 4
-_NOBODY: Mapping[str, str] = {}
 _NAME_LIMIT = 128  # characters of a client's name for something that a table remembers
 Abort = Callable[[Member, str], None]
 
@@ -55,20 +49,18 @@ class Pipeline:
         "_abort",
         "_book",
         "_clock",
-        "_cost_model",
         "_efforts",
-        "_filter",
         "_fleet",
         "_kit",
         "_kv",
         "_learning",
         "_media",
         "_new_id",
+        "_pairing",
         "_retries",
-        "_rng",
-        "_router",
         "_telemetry",
         "draining",
+        "placement",
         "runtime",
     )
 
@@ -77,12 +69,11 @@ class Pipeline:
         runtime: Runtime,
         *,
         fleet: Fleet,
-        router: Router,
-        cost_model: CostModel,
+        placement: Placement,
+        learning: Learning,
         retries: RetryBudget,
         telemetry: Telemetry,
         book: ContractBook,
-        pool_filter: PoolFilter,
         media: MediaGuard,
         kv: KvCache,
         kit: AttemptKit,
@@ -92,21 +83,19 @@ class Pipeline:
         """`abort(member, rid)` tells an engine that does not notice a closed connection to stop."""
         self.runtime = runtime
         self._fleet = fleet
-        self._router = router
-        self._cost_model = cost_model
+        self.placement = placement
         self._retries = retries
         self._telemetry = telemetry
         self._book = book
-        self._filter = pool_filter
         self._media = media
         self._kv = kv
-        self._learning = Learning(cost_model, kv, kit.clock)
+        self._learning = learning
         self._kit = kit
         self._clock = kit.clock
-        self._rng = rng
         self._new_id = maker(rng)
         self._efforts = StickyEfforts()
         self._abort = abort
+        self._pairing = Pairing(fleet, kit, abort)
         self.draining = False
 
     async def exchange(
@@ -183,41 +172,14 @@ class Pipeline:
         """Where it may go, and there. Raises GatewayError."""
         asked = x.asked
         if asked.warnings:
-            x.record.event("left out of the prompt", self._clock.monotonic(), {"parts": "; ".join(asked.warnings)[:1024]})
+            x.record.event(
+                "left out of the prompt", self._clock.monotonic(), {"parts": "; ".join(asked.warnings)[:1024]}
+            )
         if session := asked.session or asked.cache_key:
             self._settle_effort(x, session)
-        if not self.everyday(x):
-            name = x.model.name
-            at_once = self._filter.at_once(x.runtime, name, asked)
-            x.eligible = at_once or await self._filter.decide(x.runtime, name, asked, x.dialect)
-            if self._router.looks_up(x.policy):
-                await self._look_up(x)
+        if not self.placement.everyday(x):
+            await self.placement.consider(x)
         await self.attempts(x)
-
-    async def _look_up(self, x: Exchange) -> None:
-        """Find where the prompt is cached and who served the conversation last."""
-        asked = x.asked
-        hints = {"prompt_cache_key": asked.cache_key, "session_id": asked.session, "user": asked.end_user}
-        x.session = session_key(x.identity.name, hints)
-        x.home = x.home or self._learning.affinity.home(x.session, self._clock.monotonic())
-        names = [share.name for share in (*x.eligible.pools, *x.eligible.spare)]
-        sent = x.dialect.encode_engine_request(asked, self._book.targets[names[0]])
-        prompt = prompt_of(asked, sent, x.model.name, x.identity.name) if sent.generates else None
-        if prompt is not None:
-            x.plan = await self._kv.plan(self._fleet.snapshot(), names, prompt)
-
-    def everyday(self, x: Exchange) -> bool:
-        """Whether any pool of the model may serve this wherever its prompt is cached, which then is noted.
-
-        Else the contracts must be asked, or the cache.
-        """
-        if self._router.looks_up(x.policy):
-            return False
-        eligible = self._filter.at_once(x.runtime, x.model.name, x.asked)
-        if eligible is None:
-            return False
-        x.eligible = eligible
-        return True
 
     def _settle_effort(self, x: Exchange, session: str) -> None:
         """Keep the effort of a session whose client does not always name it."""
@@ -238,42 +200,6 @@ class Pipeline:
         identity.require_model(name, model.name)
         return model
 
-    def _decide(self, x: Exchange, pools: tuple[PoolShare, ...], tried: frozenset[str]) -> Decision:
-        began = self._clock.monotonic()
-        asked, plan = x.asked, x.plan
-        request = RouteRequest(
-            pools=pools,
-            prompt_tokens=x.eligible.tokens or len(asked.body) // _BYTES_PER_TOKEN,
-            output_tokens=min(asked.max_output or 256, 256),
-            policy=x.policy,
-            tenant=x.identity.name,
-            session=x.session,
-            home=x.home,
-            spill_after_ms=x.model.spill_after_ms,
-            spill_back_ms=x.model.spill_back_ms,
-            exclude=tried,
-            refused=x.eligible.refused or _NOBODY,
-        )
-        if plan is not None:
-            chain = plan.pools[pools[0].name].prompt.chain
-            request.prompt_tokens = x.eligible.tokens or chain.tokens
-            request.chain = chain.keys.tolist()
-            request.prefix_key = request.chain[0] if request.chain else 0
-        located = plan.located if plan is not None else None
-        decision = self._router.decide(request, located, self._fleet.snapshot(), self._cost_model, self._rng)
-        x.decision = decision
-        record = x.record
-        if record.decision is None:  # the trace shows the first; later ones only leave out what was tried
-            record.decision, record.deciding, record.decided = decision, began, self._clock.monotonic()
-        return decision
-
-    def choose(self, x: Exchange, tried: frozenset[str] = frozenset()) -> Replica | None:
-        """The best replica that was not tried; spare pools come when no other has one left."""
-        for pools in (x.eligible.pools, x.eligible.spare):
-            if pools and (order := self._decide(x, pools, tried).order):
-                return order[0]
-        return None
-
     async def attempts(self, x: Exchange, replica: Replica | None = None, failure: EngineFailure | None = None) -> None:
         """Try replicas, best first, until one answers; raises what the client is to be told otherwise.
 
@@ -281,7 +207,7 @@ class Pipeline:
         """
         tried: frozenset[str] = frozenset()
         last = failure
-        replica = replica or self.choose(x)
+        replica = replica or self.placement.choose(x)
         while replica is not None:
             member = self._fleet.member(replica.id)
             if member is not None:
@@ -295,8 +221,8 @@ class Pipeline:
                 if why:
                     x.record.event("no further attempt", self._clock.monotonic(), {"reason": why})
                     break
-            tried |= {replica.id}
-            replica = self.choose(x, tried)
+            tried |= {replica.id} if x.decision.prefill is None else {replica.id, x.decision.prefill.id}
+            replica = self.placement.choose(x, tried)
         if last is None:
             raise GatewayError(Cause.OVERLOADED, f"no replica of `{x.model.name}` is ready", retry_after_s=1.0)
         raise from_failure(last)
@@ -310,13 +236,16 @@ class Pipeline:
     ) -> EngineFailure | None:
         """One attempt at one replica; returns how it failed, None when the client has its answer."""
         sent = self.engine_request(x, replica)
+        self._pairing.fit(x, replica, sent)
         if x.asked.traits.modalities:
             policy = x.runtime.pools[replica.pool].config.media
             sent.body = await self._media.admit_body(sent.body, policy, x.asked.dialect)
         attempt = self.prepare(x, replica, member, sent)
+        pair = self._pairing.join(x, attempt, sent, fresh=fresh)
+        failure: EngineFailure | None = None
         settled: asyncio.Future[EngineFailure | None] = self._kit.loop.create_future()
         try:
-            connection = None if fresh else member.connections.take()
+            connection = pair if pair is not None or fresh else member.connections.take()
             reused = connection is not None
             attempt.start(connection or await member.connections.dial(), partial(_settle, settled), reused=reused)
             failure = await settled
@@ -327,9 +256,11 @@ class Pipeline:
             raise
         finally:
             self.release(attempt)
+        if pair is not None:
+            self._closed(pair, failure)
         if not sent.generates:
             x.record.first_token = 0.0
-        self.learn(x, attempt, failure)
+        self.learn(x, attempt, failure, None if pair is None else pair.blamed)
         return failure
 
     def engine_request(self, x: Exchange, replica: Replica) -> EngineRequest:
@@ -340,18 +271,18 @@ class Pipeline:
         """An attempt that holds its lease, ready to be started. Whatever comes of it: `release`."""
         pool = x.runtime.pools[replica.pool]
         record = x.record.attempt(replica, pool.config.engine, self._clock.monotonic())
-        tokens = len(sent.body) // _BYTES_PER_TOKEN if sent.generates else 0
+        tokens = len(sent.body) // BYTES_PER_TOKEN if sent.generates else 0
         rid = x.record.ids.hex(32) if pool.kind.spec.abort_path else ""
         target = self._book.targets[replica.pool]
         x.transcoder = x.dialect.transcoder(x.asked, sent, target, x.ids, x.runtime.seal(x.identity))
         self._announce(x, replica, sent)
         decision = x.decision
         request = engine_request(x.record, record, pool, member, sent, rid=rid, decision=decision)
-        x.promised = self._kv.sent(x.plan, replica) if x.plan is not None else None
+        x.promised = self._kv.sent(x.plan, decision.prefill or replica) if x.plan is not None else None
         return Attempt(
             self._kit,
             pool,
-            self._fleet.lease(member, decision.prefill_tokens if decision.expected else tokens, tokens),
+            self._fleet.lease(member, _to_prefill(decision, tokens), tokens),
             x.record,
             record,
             x.stream,
@@ -371,7 +302,7 @@ class Pipeline:
 
     def learn(self, x: Exchange, attempt: Attempt, failure: EngineFailure | None) -> None:
         """What an attempt says of its replica, and whether another one may follow it."""
-        member = attempt.lease.member
+        member = self._pairing.culprit(attempt)
         if failure is None:
             self._fleet.succeeded(member)
             if x.plan is not None:
@@ -448,6 +379,13 @@ class Pipeline:
                 record.prompt_tokens, record.completion_tokens = usage.prompt, usage.completion
                 record.cached_tokens, record.reasoning_tokens = usage.cached or 0, usage.reasoning
         self._telemetry.finish(record)
+
+
+def _to_prefill(decision: Decision, tokens: int) -> int:
+    """Tokens that the first replica of a decision has to compute, of a prompt of so many."""
+    if decision.prefill is not None:
+        return 0
+    return decision.prefill_tokens if decision.expected else tokens
 
 
 def _settle(settled: asyncio.Future[EngineFailure | None], failure: EngineFailure | None) -> None:
