@@ -10,12 +10,12 @@ import structlog
 
 from backends.contracts import ReplicaState
 from backends.fleet import Fleet, Member
+from backends.probing.client import read_body
 from backends.supervisor import Supervisor
 
 log = structlog.get_logger("headrace.health")
 
 _MODELS_EVERY = 5  # probes; the served model changes only with a restart
-_BODY_LIMIT = 4 * 1024 * 1024
 _MISSES = 2  # failed probes in a row that take a replica out; a refused connection does so at once
 
 
@@ -87,7 +87,7 @@ class HealthProber:
         timeout = aiohttp.ClientTimeout(total=member.spec.probe_timeout_s)
         try:
             async with self._session.get(member.url.rstrip("/") + path, headers=headers, timeout=timeout) as answer:
-                return answer.status, await answer.content.read(_BODY_LIMIT)
+                return answer.status, await read_body(answer)
         except aiohttp.ClientConnectorError:
             return 0, b""
         except (aiohttp.ClientError, TimeoutError, OSError):

@@ -68,13 +68,14 @@ class AiohttpProbe:
                 timeout=self._timeout,
                 allow_redirects=False,
             ) as response:
-                body = await _read(response)
+                body = await read_body(response)
                 return Answer(response.status, {key.lower(): value for key, value in response.headers.items()}, body)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             return Answer(0, {}, type(error).__name__.encode())
 
 
-async def _read(response: aiohttp.ClientResponse) -> bytes:
+async def read_body(response: aiohttp.ClientResponse) -> bytes:
+    """A body, in however many pieces it comes; cut when it is larger than anything that is looked at."""
     body = bytearray()
     async for chunk in response.content.iter_chunked(65536):
         body += chunk

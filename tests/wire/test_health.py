@@ -1,0 +1,38 @@
+"""The prober over sockets."""
+
+import asyncio
+
+import aiohttp
+
+from backends.contracts import ReplicaState
+from backends.engines import builtin
+from backends.fleet import Fleet, PoolSpec
+from backends.health import HealthProber
+from backends.supervisor import Supervisor
+from tests.support.clock import ManualClock
+from tests.support.raw_server import raw_server, read_request
+
+MODELS = b'{"object":"list","data":[{"id":"other"},{"id":"glm"}]}'
+METRICS = b"vllm:num_requests_running{} 3.0\n" + b"# filler\n" * 2000 + b"vllm:num_requests_waiting{} 2.0\n"
+
+
+async def in_pieces(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answers whose bodies come in two pieces, a moment apart."""
+    while True:
+        path = (await read_request(reader)).split(b" ", 2)[1]
+        body = {b"/v1/models": MODELS, b"/metrics": METRICS}.get(path, b"{}")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body[:1])
+        await writer.drain()
+        await asyncio.sleep(0.02)
+        writer.write(body[1:])
+
+
+async def test_bodies_that_come_in_pieces_are_read_whole() -> None:
+    supervisor = Supervisor()
+    async with raw_server(in_pieces) as url, aiohttp.ClientSession() as session:
+        fleet = Fleet(builtin(), ManualClock())
+        (member,), _ = fleet.apply([PoolSpec("a", "vllm", "glm", (url,))])
+        prober = HealthProber(fleet, session, supervisor)
+        assert await prober.probe(member, models=True) == (ReplicaState.READY, "")
+        assert (member.load.running, member.load.waiting) == (3, 2)
+        fleet.apply([])
