@@ -103,10 +103,12 @@ class ChatTokenizer:
             raise ValueError(f"{folder.name} has no single chat template")
         names = ("bos_token", "eos_token", "unk_token", "pad_token")
         constants = {name: _content(config[name]) for name in names if config.get(name)}
-        joint = JOINT["vllm" if engine == "vllm" else "sglang"]
-        return cls(
-            Tokenizer.from_file(str(folder / "tokenizer.json")), ChatTemplate(source, clock, joint=joint, **constants)
-        )
+        joint = "vllm" if engine == "vllm" else "sglang"
+        try:
+            encoder = Tokenizer.from_file(str(folder / "tokenizer.json"))
+            return cls(encoder, ChatTemplate(source, clock, joint=JOINT[joint], **constants))
+        except Exception as error:  # the library raises nothing more precise, and jinja2 its own
+            raise ValueError(f"{folder.name} cannot be used: {error}") from error
 
     def chat(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> Tokens:
         """Ids (n,) of a chat prompt. Raises UntokenizableError."""

@@ -58,6 +58,7 @@ class KvCache:
         "_core",
         "_finder",
         "_fleet",
+        "_known",
         "_pools",
         "_supervisor",
         "_tokenizers",
@@ -72,6 +73,7 @@ class KvCache:
         self._supervisor: Supervisor | None = None
         self._finder: SourceFinder | None = None
         self._pools: dict[str, PoolKv] = {}
+        self._known: dict[str, PoolKv] = {}  # with those that the last configuration took away
         self._config: dict[str, Pool] = {}
         self._tokenizers: dict[tuple[str, str], ChatTokenizer | None] = {}  # by folder and engine
         self.losses = 0  # of events that could not be made good, since the start
@@ -90,8 +92,9 @@ class KvCache:
         Exchanges that began before may still ask for a pool that has left: it can be planned for until the next one.
         """
         pools = {pool.name: self._pool(pool) for pool in config.pools}
+        self._known = self._pools | pools
         if self._core is not None:
-            self._core.service.set_pools((self._pools | pools).values())
+            self._core.service.set_pools(self._known.values())
         self._pools = pools
         self._config = {pool.name: pool for pool in config.pools}
         self._follow()
@@ -160,7 +163,7 @@ class KvCache:
         if self._core is None:
             index = PrefixIndex.create(Sizes(blocks=self._blocks))
             feed = EventFeed(index, self._clock, observe=self._see, report=self._lost)
-            service = KvService(index, self._clock, tuple(self._pools.values()), lost_at=feed.lost_at)
+            service = KvService(index, self._clock, tuple(self._known.values()), lost_at=feed.lost_at)
             self._core = _Core(index, feed, service)
             if self._supervisor is not None:
                 self._run(self._core, self._supervisor)

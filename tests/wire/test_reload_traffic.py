@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from gateway.config.known import installed
 from gateway.config.loader import Loaded, load
 from gateway.config.reload import Reloader
+from gateway.kv.cache import ChatTokenizer
 from tests.support.app import config_of, gateway, pool_of
 from tests.support.engine import DONE, ROLE, STREAM_HEAD, Answer, Asked, Engine, chunk, completes, engine, finish, text
 
@@ -113,3 +115,18 @@ async def test_a_pool_may_leave_while_a_request_arrives(routing: str, content: o
             assert answer.status == 200
             assert (len(leaves.chats), len(stays.chats)) == (0, 1)
             await running.settled()
+
+
+async def test_tokenizers_are_loaded_beside_the_traffic_and_for_their_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    loads: list[tuple[str, str, bool]] = []
+
+    def load(folder: Path, _: object, engine: str) -> ChatTokenizer:
+        loads.append((str(folder), engine, threading.current_thread() is threading.main_thread()))
+        raise ValueError("no files here")
+
+    async with engine(completes()) as made:
+        first, second = pool_of(made.url), pool_of(made.url, name="b", engine="sglang", tokenizer="/t")
+        async with gateway(config_of([first])) as running:
+            monkeypatch.setattr(ChatTokenizer, "load", load)
+            await running.app.apply(config_of([{**first, "tokenizer": "/t"}, second]), ())
+            assert loads == [("/t", "vllm", False), ("/t", "sglang", False)]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -145,3 +147,13 @@ def test_ids_of_the_same_tokenizer_agree_and_others_do_not() -> None:
     letters = [encoder().token_to_id(letter) for letter in "hellohellohello"]
     assert not chat.agrees(letters)
     assert not chat.agrees([2**40, *ids])
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "source"), [("{}", CHATML), (None, "{% for message in messages %}"), (None, None)]
+)
+def test_files_that_cannot_be_used_are_a_value_error(tmp_path: Path, tokenizer: str | None, source: str | None) -> None:
+    (tmp_path / "tokenizer.json").write_text(tokenizer or encoder().to_str())
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": source}))
+    with pytest.raises(ValueError, match=tmp_path.name):
+        ChatTokenizer.load(tmp_path, Clock())
