@@ -47,6 +47,26 @@ class Receiver(Protocol):
         ...
 
 
+class Upstream(Protocol):
+    """Where one request goes, as an attempt uses it: a connection, or a pair of them."""
+
+    def send(self, head: bytes, body: bytes, receiver: Receiver, *, reused: bool) -> None:
+        """Write one request. `head` ends with the empty line; the answer goes to `receiver`."""
+        ...
+
+    def pause(self) -> None:
+        """Stop reading: the client is slower than the engine."""
+        ...
+
+    def resume(self) -> None:
+        """Read again after `pause`."""
+        ...
+
+    def abort(self) -> None:
+        """Give the request up; the receiver hears nothing more."""
+        ...
+
+
 class EngineConnection(asyncio.Protocol):
     """One connection to one replica. It serves one request at a time and goes back to its pool in between."""
 

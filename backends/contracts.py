@@ -143,6 +143,7 @@ class Candidate:
     cost_ms: float = 0.0
     terms: Mapping[str, float] = field(default_factory=dict)
     filtered: str = ""
+    prefill: str = ""  # the replica that would prefill for this one; "" when it does so itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,5 +175,6 @@ class Decision:
     prefill_tokens: int = 0  # what to count on the lease of order[0]: its uncached prompt tokens
     load_tiers: tuple[Tier, ...] | None = None  # tiers order[0] should load from; None: all that hold something
     dp_rank: int | None = None  # rank of order[0]; None: the engine chooses
+    prefill: Replica | None = None  # who prefills for order[0]; then `expected` and `prefill_tokens` are of this one
     # Evidence is built only for a trace that is kept.
     explain: Callable[[], tuple[Candidate, ...]] | None = None

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from backends.client import EngineConnection
+from backends.client import Upstream
 from backends.contracts import Clock, EngineFailure, Fault
 from backends.fleet import Lease
 from backends.http1 import ResponseHead
@@ -112,7 +112,7 @@ class Attempt:
         self.rid = rid
         self._streamed = streamed
         self._client_streams = client_streams
-        self._connection: EngineConnection | None = None
+        self._connection: Upstream | None = None
         self._done = False
         self._collected: list[bytes] | None = None  # the body of an error or of an answer that is not streamed
         self._status = 0
@@ -123,7 +123,7 @@ class Attempt:
         self._next_look_s = 0.0
         self.aborted = False  # the engine was left while it may still have been working
 
-    def start(self, connection: EngineConnection, settled: Settled, *, reused: bool) -> None:
+    def start(self, connection: Upstream, settled: Settled, *, reused: bool) -> None:
         """Send the request. `settled` is called once, with the failure or None when the client has its answer.
 
         That may be before this returns. It is not called after `leave`.

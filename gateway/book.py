@@ -20,6 +20,7 @@ from backends.probing.watch import ContractWatcher, Watched
 from backends.supervisor import Supervisor
 from deploy.recipes import Catalogue
 from gateway.config.model import Config, Pool
+from gateway.config.pairs import prefill_pools
 from gateway.contracts import target
 from gateway.dialects.target import Target
 from gateway.requirements import speaking
@@ -113,9 +114,16 @@ class ContractBook:
             client=lambda url: AiohttpProbe(session, url, api_key=key),
             schedule=Schedule(pool.probe.golden_interval_s, pool.probe.quiet_exchanges),
             budget=Budget(pool.probe.golden_requests, pool.probe.golden_tokens),
-            golden=pool.probe.golden,
+            golden=pool.probe.golden and not self._is_half(pool),
             urls=frozenset(pool.replicas),
         )
+
+    def _is_half(self, pool: Pool) -> bool:
+        """Whether a replica of this pool answers nothing without a partner, so that generating tells nothing of it."""
+        handover = self._kinds[pool.engine].handover
+        if handover is None or handover.alone or self._config is None:
+            return False
+        return pool.prefill is not None or pool.name in prefill_pools(self._config)
 
     def _learned(self, contract: PoolContract) -> None:
         if contract.pool in self._bases:

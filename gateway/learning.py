@@ -28,9 +28,9 @@ class Learning:
     def answered(self, x: Exchange, attempt: AttemptRecord, snapshot: FleetSnapshot) -> None:
         """One attempt answered."""
         exchange, usage = x.record, x.transcoder.usage if x.transcoder is not None else None
-        replica = attempt.replica
+        replica = x.decision.prefill or attempt.replica  # whoever computed the prompt
         now_s = self._clock.monotonic()
-        self.affinity.served(x.session, replica.id, now_s)
+        self.affinity.served(x.session, attempt.replica.id, now_s)
         if x.promised is not None:
             self._judge(exchange, x.promised, usage)
         expected = x.decision.expected

@@ -29,15 +29,29 @@ def engine_request(
     if decision.load_tiers is not None and pool.config.obeys_load_tiers and b'"kv_transfer_params"' not in sent.body:
         fields.append(f'"kv_transfer_params":{_load_only(decision.load_tiers)}')
     body = _with_fields(sent.body, ",".join(fields)) if fields else sent.body
+    return engine_head(exchange, attempt, pool, member, sent.path, len(body), dp_rank=decision.dp_rank), body
+
+
+def engine_head(
+    exchange: ExchangeRecord,
+    attempt: AttemptRecord,
+    pool: PoolRuntime,
+    member: Member,
+    path: str,
+    length: int,
+    *,
+    dp_rank: int | None = None,
+) -> bytes:
+    """Request line and headers for a body of `length` bytes."""
     state = f"tracestate: {exchange.tracestate}\r\n" if exchange.tracestate else ""
-    rank = f"x-data-parallel-rank: {decision.dp_rank}\r\n" if decision.dp_rank is not None else ""
+    rank = f"x-data-parallel-rank: {dp_rank}\r\n" if dp_rank is not None else ""
     head = (
-        f"POST {member.connections.path}{sent.path} HTTP/1.1\r\nhost: {member.connections.host}\r\n"
-        f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
+        f"POST {member.connections.path}{path} HTTP/1.1\r\nhost: {member.connections.host}\r\n"
+        f"content-type: application/json\r\ncontent-length: {length}\r\n"
         f"x-request-id: {exchange.request_id}-{len(exchange.attempts)}\r\n"
         f"traceparent: {exchange.traceparent(attempt)}\r\n{state}{rank}"
     )
-    return head.encode("latin-1", "replace") + pool.authorization + b"\r\n", body
+    return head.encode("latin-1", "replace") + pool.authorization + b"\r\n"
 
 
 def _with_fields(body: bytes, fields: str) -> bytes:

@@ -242,7 +242,6 @@ class Pipeline:
             sent.body = await self._media.admit_body(sent.body, policy, x.asked.dialect)
         attempt = self.prepare(x, replica, member, sent)
         pair = self._pairing.join(x, attempt, sent, fresh=fresh)
-        failure: EngineFailure | None = None
         settled: asyncio.Future[EngineFailure | None] = self._kit.loop.create_future()
         try:
             connection = pair if pair is not None or fresh else member.connections.take()
@@ -257,10 +256,10 @@ class Pipeline:
         finally:
             self.release(attempt)
         if pair is not None:
-            self._closed(pair, failure)
+            pair.close(answered=failure is None)
         if not sent.generates:
             x.record.first_token = 0.0
-        self.learn(x, attempt, failure, None if pair is None else pair.blamed)
+        self.learn(x, attempt, failure)
         return failure
 
     def engine_request(self, x: Exchange, replica: Replica) -> EngineRequest:

@@ -34,7 +34,8 @@ class PoolRuntime:
 class Runtime:
     """One configuration in use. Exchanges keep the one they began with."""
 
-    __slots__ = ("_options", "_sealer", "_seals", "auth", "config", "models", "pools", "shares")
+    __slots__ = ("_options", "_sealer", "_seals", "alone", "auth", "config", "models", "paired", "partners", "pools",
+                 "shares")  # fmt: skip
 
     def __init__(self, config: Config, kinds: Registry, fallback_keys: Keys, nonce: Callable[[int], bytes]) -> None:
         """`fallback_keys` seal reasoning when the configuration names no key."""
@@ -46,6 +47,14 @@ class Runtime:
             model.name: tuple(PoolShare(name, self.pools[name].config.weight) for name in model.pools)
             for model in config.models
         }
+        self.partners = {
+            pool.name: (PoolShare(pool.prefill.pool, self.pools[pool.prefill.pool].config.weight),)
+            for pool in config.pools
+            if pool.prefill is not None
+        }
+        self.alone = frozenset(name for name in self.partners if _alone(self.pools[name].kind))
+        # Models some of whose exchanges are divided between two replicas.
+        self.paired = frozenset(model.name for model in config.models if self.partners.keys() & set(model.pools))
         secrets = [key.get_secret_value() for key in config.reasoning.seal_keys]
         self._sealer = Sealer(Keys.of_secret(*secrets) if secrets else fallback_keys, nonce)
         self._seals: dict[Identity, Seal] = {}
@@ -97,6 +106,10 @@ def _pool(config: Config, pool: Pool, kinds: Registry) -> PoolRuntime:
     authorization = f"authorization: Bearer {key}\r\n".encode() if key else b""
     announcement = f"x-gateway-pool: {pool.name}\r\n".encode()
     return PoolRuntime(pool, kind, target, authorization, config.listen.heartbeat_after_s, announcement)
+
+
+def _alone(kind: EngineKind) -> bool:
+    return kind.handover is not None and kind.handover.alone
 
 
 def _spec(pool: Pool) -> PoolSpec:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from backends.contracts import EngineFailure, Load
+from backends.engines.handover import Handover
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class EngineKind(Protocol):
     """One kind of engine server."""
 
     spec: EngineSpec
+    handover: Handover | None  # how two servers make a prefill/decode pair; None when they cannot
 
     def parse_load(self, body: bytes, now_s: float) -> Load:
         """Read the body of `spec.load_path`. Unknown or missing figures stay 0; never raises."""

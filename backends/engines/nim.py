@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from backends.engines.base import EngineSpec
+from backends.engines.handover import Handover
 from backends.engines.jsonfacts import decoded, known
 from backends.engines.sglang import Sglang
 
@@ -16,6 +17,7 @@ _PRECISION = re.compile(r"-(bf16|fp8|nvfp4|mxfp4|int4)(?:-|$)")
 class Nim(Sglang):
     """The `nim` kind."""
 
+    handover: Handover | None = None  # a container is one server
     spec = EngineSpec(
         name="nim",
         ready_path="/v1/health/ready",

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from backends.contracts import EngineFailure, Fault, Load
 from backends.engines.base import EngineSpec
 from backends.engines.errors import classify, opaque, read_error
+from backends.engines.handover import Handover, Link, read, written
 from backends.engines.jsonfacts import decoded, known, number_format
 from backends.engines.prometheus import Gauges
 
@@ -20,11 +21,43 @@ _GAUGES = Gauges(_RUNNING, _WAITING, _KV_USED, _CAPACITY)
 # Fields only the gateway sets: an engine that refuses one is not refusing the client.
 _STEERING = re.compile(r"dp_rank|X-Data-Parallel-Rank|bootstrap|Duplicate request ID")
 _ABORTED = b'"finish_reason":"abort"'
+_PAIRED_PATHS = frozenset({"/v1/chat/completions", "/v1/completions"})
+
+
+class SglangHandover:
+    """Both servers get the same request at once and meet in a room of the prefill server's bootstrap server."""
+
+    together = True
+    alone = False  # refused without a room
+
+    def divides(self, path: str, body: bytes) -> bool:  # noqa: ARG002
+        """Everything that generates: a decode server cannot do without a partner."""
+        return path in _PAIRED_PATHS
+
+    def prefill(self, body: bytes, link: Link) -> bytes:
+        """The whole request: the first token of the answer is sampled here."""
+        fields = _meeting(body, link)
+        fields.pop("stream_options", None)
+        return written({**fields, "stream": False})
+
+    def decode(self, body: bytes, link: Link, answer: bytes) -> bytes:  # noqa: ARG002
+        """The request as it is, and where to meet."""
+        return written(_meeting(body, link))
+
+
+def _meeting(body: bytes, link: Link) -> dict[str, Any]:
+    return {
+        **read(body),
+        "bootstrap_host": link.host,
+        "bootstrap_port": link.port,
+        "bootstrap_room": link.room,
+    }
 
 
 class Sglang:
     """The `sglang` kind."""
 
+    handover: Handover | None = SglangHandover()
     spec = EngineSpec(
         name="sglang",
         ready_path="/ready",  # a flag; /health generates a token and takes a second

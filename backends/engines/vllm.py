@@ -6,9 +6,12 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from backends.contracts import EngineFailure, Load
+import msgspec
+
+from backends.contracts import EngineFailure, Fault, Load
 from backends.engines.base import EngineSpec
 from backends.engines.errors import classify, opaque, read_error
+from backends.engines.handover import Handover, Link, read, written
 from backends.engines.jsonfacts import decoded, inner, known, number_format
 from backends.engines.prometheus import Gauges
 
@@ -22,9 +25,69 @@ _SERVER_INFO = "/server_info?config_format=json"  # only with VLLM_SERVER_DEV_MO
 _STEERING = re.compile(r"data_parallel_rank|kv_transfer_params|Duplicate request id", re.IGNORECASE)
 
 
+_PAIRED_PATHS = frozenset({"/v1/chat/completions", "/v1/completions"})
+# More than one sequence would read the same blocks several times; the rest needs what prefill alone has computed.
+_ONE = frozenset({b"null", b"1"})
+_OFF = frozenset({b"null", b"false"})
+_DIVIDED = {"n": _ONE, "best_of": _ONE, "use_beam_search": _OFF, "prompt_logprobs": _OFF, "echo": _OFF}
+# The prefill server's one token is thrown away, so nothing that asks for more than one is left in its request.
+_NOT_FOR_PREFILL = ("max_completion_tokens", "stream", "stream_options", "min_tokens", "response_format",
+                    "structured_outputs")  # fmt: skip
+_REMOTE_DECODE = {
+    "do_remote_decode": True,
+    "do_remote_prefill": False,
+    "remote_engine_id": None,
+    "remote_block_ids": None,
+    "remote_host": None,
+    "remote_port": None,
+}
+
+
+class _Handed(msgspec.Struct):
+    kv_transfer_params: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class VllmHandover:
+    """Prefill answers with where its blocks lie; decode gets that and pulls them, once."""
+
+    together = False
+    alone = True
+
+    def divides(self, path: str, body: bytes) -> bool:
+        """Chat and Completions of one sequence."""
+        if path not in _PAIRED_PATHS:
+            return False
+        fields = read(body)
+        plain = all(bytes(fields.get(name, b"null")) in values for name, values in _DIVIDED.items())
+        return plain and not _is_batch(bytes(fields.get("prompt", b"")))
+
+    def prefill(self, body: bytes, link: Link) -> bytes:  # noqa: ARG002 - its answer names the place
+        """The same prompt for one token. A streamed answer would not tell the blocks."""
+        fields: dict[str, Any] = {name: value for name, value in read(body).items() if name not in _NOT_FOR_PREFILL}
+        if bytes(fields.get("tool_choice", b"")) != b'"none"':
+            fields.pop("tool_choice", None)  # one token of a required call would be no call
+        return written({**fields, "max_tokens": 1, "kv_transfer_params": _REMOTE_DECODE})
+
+    def decode(self, body: bytes, link: Link, answer: bytes) -> bytes:  # noqa: ARG002
+        """The client's request with the prefill server's parameters, as they came."""
+        try:
+            handed = msgspec.json.decode(answer, type=_Handed).kv_transfer_params
+        except msgspec.MsgspecError:
+            handed = msgspec.Raw(b"null")
+        if not bytes(handed).startswith(b"{"):
+            raise EngineFailure(Fault.PROTOCOL, "the prefill server handed nothing over")
+        return written({**read(body), "kv_transfer_params": handed})
+
+
+def _is_batch(prompt: bytes) -> bool:
+    """Whether a Completions prompt is a list of prompts, not one text or one list of token ids."""
+    return prompt[:1] == b"[" and prompt[1:].lstrip()[:1] in (b'"', b"[", b"{")
+
+
 class Vllm:
     """The `vllm` kind."""
 
+    handover: Handover | None = VllmHandover()
     spec = EngineSpec(
         name="vllm",
         ready_path="/health",

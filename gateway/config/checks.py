@@ -9,6 +9,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from gateway.config.known import Known
 from gateway.config.model import Config, Listen, Tls
+from gateway.config.pairs import check_pairs, prefill_pools
 from gateway.config.problems import PathParts, Problem, nearest, spell
 from gateway.config.recipes import check_recipes
 
@@ -19,6 +20,7 @@ def check(config: Config, known: Known) -> Iterator[Problem]:
     yield from _tenants(config)
     yield from _pools(config, known)
     yield from check_recipes(config)
+    yield from check_pairs(config)
     yield from _models(config)
     yield from _routing(config, known)
     yield from _urls(config)
@@ -175,7 +177,7 @@ def _models(config: Config) -> Iterator[Problem]:
                 yield Problem(("models", i, "pools", j), f"there is no pool {pool!r}", nearest(pool, pools))
         yield from _repeats(((("models", i, "pools", j), pool) for j, pool in enumerate(model.pools)), "pool")
     yield from _repeats(iter(names), "name")
-    used = {pool for model in config.models for pool in model.pools}
+    used = {pool for model in config.models for pool in model.pools} | prefill_pools(config)
     for i, entry in enumerate(config.pools):
         if entry.name not in used:
             yield Problem(("pools", i), f"no model uses pool {entry.name!r}", warning=True)

@@ -120,6 +120,13 @@ class KvEvents(Node):
     enabled: bool = True
 
 
+class Prefill(Node):
+    """The pool whose replicas compute the prompts of a decode pool: their KV is handed over."""
+
+    pool: Name
+    bootstrap_port: int = Field(8998, ge=1, le=65535)  # of its replicas, where an engine kind meets through one
+
+
 def _switch(value: Any) -> Any:
     return {"enabled": value} if isinstance(value, bool) else value
 
@@ -146,6 +153,7 @@ class Pool(Node):
     breaker: Breaker = Breaker()
     probe: Probe = Probe()
     kv_events: Annotated[KvEvents, BeforeValidator(_switch, json_schema_input_type=bool | KvEvents)] = KvEvents()
+    prefill: Prefill | None = None  # this pool decodes what another one has prefilled
     tokenizer: FilePath | None = None  # folder with tokenizer.json, tokenizer_config.json and the chat template
     obeys_load_tiers: bool = False  # the engine takes kv_transfer_params.kv_load_tiers
     price_per_gpu_hour: Positive = 1.0  # in any unit of money; for the routing profile `cost`

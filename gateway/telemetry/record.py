@@ -27,6 +27,7 @@ class AttemptRecord(msgspec.Struct, eq=False):
     fault: Fault | None = None
     message: str = ""  # of the failure; scrubbed by whoever made it
     received_bytes: int = 0
+    prefill: AttemptRecord | None = None  # the other side, when this one only decoded
 
 
 class ExchangeRecord(msgspec.Struct, eq=False):

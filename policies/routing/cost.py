@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backends.located import Located
-from policies.cost_model.columns import GRID, KNOTS, Col, at_tokens
+from policies.cost_model.columns import GRID, KNOTS, NEVER_MS, Col, at_tokens
 from policies.routing.registry import Case
 from policies.routing.view import At, Floats
 
@@ -36,11 +36,13 @@ TERMS: Final = (
     "affinity",
     "adapter",
     "preference",
+    "paired",
+    "transfer",
 )
 FRONT, QUEUE, TIER_QUEUE, RESTORE, PREFILL = 0, 1, 2, 3, 6
-DECODE, INTERFERENCE, PRICE, AFFINITY, ADAPTER, PREFERENCE = range(PREFILL + 1, len(TERMS))
+DECODE, INTERFERENCE, PRICE, AFFINITY, ADAPTER, PREFERENCE, PAIRED, TRANSFER = range(PREFILL + 1, len(TERMS))
 TTFT: Final = slice(FRONT, PREFILL + 1)
-HOST: Final = 0  # place among the lower tiers
+HOST, REMOTE = 0, 2  # places among the lower tiers
 WIDTHS: Final = np.diff(GRID)
 
 
@@ -82,6 +84,8 @@ def cost_sheet(case: Case, crowding: float) -> Sheet:
     queue = case.backlog.prefill_ms(at, waiting * figures[Col.PER_TOKEN], case.now_s)
     terms[QUEUE] = queue + (0.5 * step) * (streams > 0)
     prefill = _plan(case, sheet, prompt, streams * crowding)
+    if case.partners:
+        _divide(case, sheet, prefill, prompt)
     steps = request.output_tokens / figures[Col.PER_STEP]
     terms[DECODE] = decode = steps * (step + own)
     full = streams - figures[Col.SLOTS] + 1.0
@@ -120,6 +124,22 @@ def _plan(case: Case, sheet: Sheet, prompt: float, crowd: Floats) -> Floats:
     return prefill
 
 
+def _divide(case: Case, sheet: Sheet, prefill: Floats, prompt: float) -> None:
+    """Where another replica computes the prompt, put its cost and the way of the KV in place of the own prefill."""
+    terms = sheet.terms
+    least, fixed, per_token = (sheet.figures[block + REMOTE] for block in _RESTORES)
+    transfer = np.maximum(least, fixed + per_token * prompt)
+    for place, row in enumerate(case.slate.rows):
+        partner = case.partners.get(case.view.replicas[row].pool)
+        if partner is None:
+            continue
+        terms[TTFT, place] = prefill[place] = 0.0
+        terms[PAIRED, place] = partner.ranking.cost_ms
+        # KV goes from server to server as it would come from a remote store; nothing is known of some hardware.
+        terms[TRANSFER, place] = transfer[place] if transfer[place] < NEVER_MS else 0.0
+
+
+_RESTORES: Final = (Col.RESTORE_LEAST, Col.RESTORE_FIXED, Col.RESTORE_TOKEN)
 _BELOW: Final = np.arange(3)[:, None]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
@@ -23,12 +24,13 @@ from policies.routing.cost import (
     RESTORE,
     TERMS,
     TIER_QUEUE,
+    TRANSFER,
     TTFT,
     Sheet,
     cost_sheet,
 )
 from policies.routing.pick import Spill, cheapest
-from policies.routing.registry import Case, Charge, PolicySpec, Ranking, Terms
+from policies.routing.registry import Case, Charge, Partner, PolicySpec, Ranking, Terms
 from policies.routing.view import Floats
 
 
@@ -72,13 +74,19 @@ class CostPolicy:
         first = int(order[0])
         places: list[int] = order.tolist()
         rows = [slate.rows[place] for place in places]
+        partner = case.partners.get(case.view.replicas[rows[0]].pool)
+        made = partial(_named, sheet.terms[:, order], self._weights, rows)
+        cost_ms = float(cost[first])
+        if partner is not None:
+            return Ranking(rows=rows, expected=_divided(partner, sheet, first), cost_ms=cost_ms, terms=made)
         return Ranking(
             rows=rows,
             expected=_expected(case, sheet, first),
+            cost_ms=cost_ms,
             charge=_charge(sheet, first),
             prefill_tokens=round(float(sheet.terms[PREFILL, first] / sheet.figures[Col.PER_TOKEN, first])),
             load_tiers=TIERS[: int(sheet.cut[first]) + 1] if sheet.cut is not None and sheet.left_out(first) else None,
-            terms=partial(_named, sheet.terms[:, order], self._weights, rows),
+            terms=made,
         )
 
     def _complete(self, case: Case, sheet: Sheet) -> None:
@@ -102,6 +110,7 @@ def _weights(spec: CostSpec) -> Floats:
     weights[DECODE] = spec.decode
     weights[INTERFERENCE] = spec.interference
     weights[PRICE] = spec.price
+    weights[TRANSFER] = spec.wait
     return weights
 
 
@@ -123,6 +132,15 @@ def _expected(case: Case, sheet: Sheet, place: int) -> Expected:
         wait_ms=column[TIER_QUEUE],
         ttft_ms=sum(column),
     )
+
+
+def _divided(partner: Partner, sheet: Sheet, place: int) -> Expected | None:
+    """What is expected of the prefill side, with the way to the decode side as one more wait."""
+    expected = partner.ranking.expected
+    if expected is None:
+        return None
+    wait_ms = float(sheet.terms[TRANSFER, place] + sheet.terms[TTFT, place].sum())
+    return replace(expected, wait_ms=expected.wait_ms + wait_ms, ttft_ms=expected.ttft_ms + wait_ms)
 
 
 def _charge(sheet: Sheet, place: int) -> Charge:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from backends.contracts import Expected, Random, Tier
+from backends.contracts import Expected, Random, Replica, Tier
 from backends.located import Located
 from policies.cost_model.model import CostModel
 from policies.routing.backlog import Backlog
@@ -30,6 +30,14 @@ class PolicySpec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+@dataclass(frozen=True, slots=True)
+class Partner:
+    """The best prefill replica for a decode pool, and how it was ranked: the prompt is computed there."""
+
+    replica: Replica
+    ranking: Ranking
+
+
 @dataclass(slots=True)  # not frozen, like `Ranking`: that would cost half a microsecond per field and exchange
 class Case:
     """Everything one ranking may look at. `slate` is never empty."""
@@ -42,6 +50,7 @@ class Case:
     backlog: Backlog
     rng: Random
     now_s: float
+    partners: Mapping[str, Partner] = field(default_factory=dict)  # by decode pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +68,7 @@ class Ranking:
 
     rows: Sequence[int]
     expected: Expected | None = None  # of the first row
+    cost_ms: float = 0.0  # of the first row; 0 from policies that count no time
     charge: Charge | None = None
     prefill_tokens: int | None = None  # work to count on its lease; None: the whole prompt
     load_tiers: tuple[Tier, ...] | None = None  # tiers the engine should load from; None: all it finds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import xxhash
@@ -12,7 +13,7 @@ from backends.located import Located
 from policies.cost_model.model import CostModel
 from policies.inflight import PeerTable
 from policies.routing.backlog import Backlog
-from policies.routing.registry import Case, Policy, Ranking, Registry
+from policies.routing.registry import Case, Partner, Policy, Ranking, Registry
 from policies.routing.request import PoolShare, RouteRequest
 from policies.routing.view import FleetView, Slate
 
@@ -59,16 +60,51 @@ class Router:
         cost_model.tick(now_s)
         name = request.policy or self._default
         slate = self._slate(request, rng)
-        if not slate:
-            return Decision(policy=name, order=(), explain=partial(_evidence, request, snapshot, slate, None))
         case = Case(request, slate, self._view, located, cost_model, self._backlog, rng, now_s)
+        if request.partners:
+            case.partners = self._partners(case, name)
+            case.slate = slate = self._divisible(case)
+        if not slate:
+            return Decision(policy=name, order=(), explain=partial(_evidence, case, snapshot, None))
         ranking = self._policy(name).rank(case)
+        partner = case.partners.get(snapshot.replicas[ranking.rows[0]].pool)
+        self._charge(ranking if partner is None else partner.ranking, now_s)
+        return _decision(name, case, snapshot, ranking, partner)
+
+    def _charge(self, ranking: Ranking, now_s: float) -> None:
         if ranking.charge is not None:
             work = ranking.charge
             self._backlog.charge(
                 ranking.rows[0], now_s, prefill_ms=work.prefill_ms, link_ms=work.link_ms, fs_ms=work.fs_ms
             )
-        return _decision(name, request, snapshot, slate, ranking, located)
+
+    def _partners(self, case: Case, policy: str) -> dict[str, Partner]:
+        """The best prefill replica for each decode pool that has one left.
+
+        It is the same for all replicas of the decode pool, so a pair's cost is the sum of the two sides'.
+        """
+        request = case.request
+        found: dict[str, Partner] = {}
+        for pool, prefill in request.partners.items():
+            slate = whole = self._view.slate(prefill)
+            if request.exclude:
+                slate = self._view.without(slate, request.exclude)
+                if not slate and pool not in request.alone:
+                    slate = whole  # a pair may do better the next time; without one nothing can be done
+            if slate:
+                prompt = replace(request, pools=prefill, output_tokens=0, home="", spill_after_ms=0.0)
+                ranking = self._policy(policy).rank(replace(case, request=prompt, slate=slate))
+                found[pool] = Partner(self._view.replicas[ranking.rows[0]], ranking)
+        return found
+
+    def _divisible(self, case: Case) -> Slate:
+        """The slate less replicas that can only decode and have no partner."""
+        request, replicas = case.request, self._view.replicas
+        stuck = request.partners.keys() - case.partners.keys() - request.alone
+        if not stuck:
+            return case.slate
+        ids = frozenset(replicas[row].id for row in case.slate.rows if replicas[row].pool in stuck)
+        return self._view.without(case.slate, ids)
 
     def _policy(self, name: str) -> Policy:
         policy = self._policies.get(name)
@@ -98,26 +134,22 @@ def _dice(session: str, rng: Random) -> float:
     return xxhash.xxh3_64_intdigest(session.encode()) / 2**64 if session else rng.random()
 
 
-def _decision(
-    name: str,
-    request: RouteRequest,
-    snapshot: FleetSnapshot,
-    slate: Slate,
-    ranking: Ranking,
-    located: Located | None,
-) -> Decision:
+def _decision(name: str, case: Case, snapshot: FleetSnapshot, ranking: Ranking, partner: Partner | None) -> Decision:
+    request = case.request
     order = tuple([snapshot.replicas[row] for row in ranking.rows])
     expected = ranking.expected
+    work = ranking.prefill_tokens if partner is None else partner.ranking.prefill_tokens
     return Decision(
         policy=name,
         order=order,
         predicted_ttft_ms=expected.ttft_ms if expected else 0.0,
         predicted_cached=dict(zip(TIERS, expected.by_tier, strict=True)) if expected else {},
         expected=expected,
-        prefill_tokens=request.prompt_tokens if ranking.prefill_tokens is None else ranking.prefill_tokens,
+        prefill_tokens=request.prompt_tokens if work is None else work,
         load_tiers=ranking.load_tiers,
-        dp_rank=_dp_rank(request, order[0], located),
-        explain=partial(_evidence, request, snapshot, slate, ranking),
+        dp_rank=_dp_rank(request, order[0], case.located) if partner is None else None,
+        prefill=None if partner is None else partner.replica,
+        explain=partial(_evidence, case, snapshot, ranking),
     )
 
 
@@ -130,26 +162,34 @@ def _dp_rank(request: RouteRequest, replica: Replica, located: Located | None) -
     return request.prefix_key % replica.dp_ranks if request.prefix_key else None
 
 
-def _evidence(
-    request: RouteRequest, snapshot: FleetSnapshot, slate: Slate, ranking: Ranking | None
-) -> tuple[Candidate, ...]:
+def _evidence(case: Case, snapshot: FleetSnapshot, ranking: Ranking | None) -> tuple[Candidate, ...]:
     """Every replica of the request's pools: cost terms of those that stood, a reason for those that did not."""
-    terms = ranking.terms() if ranking is not None and ranking.terms is not None else {}
-    stood = set(slate.rows)
-    names = {pool.name for pool in request.pools}
+    request, partners = case.request, case.partners
+    terms = dict(ranking.terms()) if ranking is not None and ranking.terms is not None else {}
+    stood = set(case.slate.rows)
+    for partner in partners.values():
+        terms |= partner.ranking.terms() if partner.ranking.terms is not None else {}
+        stood |= set(partner.ranking.rows)
+    names = {pool.name for pools in (request.pools, *request.partners.values()) for pool in pools}
     out = []
     for row, replica in enumerate(snapshot.replicas):
         if row in stood:
             costs = terms.get(row, {})
-            out.append(Candidate(replica.id, sum(costs.values()), costs))
+            other = partners.get(replica.pool)
+            out.append(Candidate(replica.id, sum(costs.values()), costs, prefill=other.replica.id if other else ""))
         elif replica.pool in request.refused:
             out.append(Candidate(replica.id, filtered=request.refused[replica.pool]))
         elif replica.pool in names:
-            out.append(Candidate(replica.id, filtered=_why_not(replica.id, replica.state, replica.reason, request)))
+            out.append(Candidate(replica.id, filtered=_why_not(replica, case)))
     return tuple(out)
 
 
-def _why_not(replica_id: str, state: ReplicaState, reason: str, request: RouteRequest) -> str:
-    if state is not ReplicaState.READY:
-        return f"{state.value}: {reason}" if reason else state.value
-    return "tried before" if replica_id in request.exclude else "outside the canary share"
+def _why_not(replica: Replica, case: Case) -> str:
+    if replica.state is not ReplicaState.READY:
+        state = replica.state.value
+        return f"{state}: {replica.reason}" if replica.reason else state
+    if replica.id in case.request.exclude:
+        return "tried before"
+    pool = replica.pool
+    lonely = pool in case.request.partners and pool not in case.partners
+    return "no replica of its prefill pool is ready" if lonely else "outside the canary share"
