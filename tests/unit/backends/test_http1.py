@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.http1 import ChunkedBody, ProtocolError, SizedBody, body_of, parse_head
+from backends.http1 import ChunkedBody, ProtocolError, RepeatedHead, SizedBody, body_of, parse_head
 
 
 def chunks_of(*payloads: bytes) -> bytes:
@@ -109,3 +109,29 @@ def test_two_framings_cost_the_connection() -> None:
 def test_unknown_framing_is_refused(line: bytes) -> None:
     with pytest.raises(ProtocolError):
         body_of(parse_head(b"HTTP/1.1 200 OK\r\n" + line))
+
+
+KNOWN = b"POST /a HTTP/1.1\r\nhost: b\r\nContent-Length:  5\r\nx: 5\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "body"),
+    [
+        (KNOWN + b"12345", b"12345"),
+        (KNOWN.replace(b"  5", b"  12") + b"twelve bytes", b"twelve bytes"),
+        (KNOWN.replace(b"  5", b"  0"), b""),
+        (KNOWN + b"1234", None),  # not all of it
+        (KNOWN + b"123456", None),  # and something more
+        (KNOWN[:-1], None),
+        (KNOWN.replace(b"  5", b"  +5") + b"12345", None),
+        (KNOWN.replace(b"  5", b"  ") + b"12345", None),
+        (KNOWN.replace(b"  5", b"  5\r\nhost: c") + b"12345", None),
+        (KNOWN.replace(b"host: b", b"host: c") + b"12345", None),
+        (KNOWN.replace(b"x: 5", b"x: 6") + b"12345", None),
+        (KNOWN.replace(b"  5", b"  " + b"0" * 40 + b"5") + b"12345", None),
+        (b"", None),
+    ],
+)
+def test_a_head_is_known_again_whatever_its_length(data: bytes, body: bytes | None) -> None:
+    at = RepeatedHead(KNOWN).body_at(data)
+    assert (data[at:] if at else None) == body
