@@ -227,7 +227,7 @@ class EngineConnection(asyncio.Protocol):
 class EnginePool:
     """Connections to one replica. Idle ones are reused last in, first out while younger than `idle_limit_s`."""
 
-    __slots__ = ("_closed", "_connect_s", "_idle", "_idle_limit_s", "_learn_at_s", "_loop", "_open", "_ssl", "address",
+    __slots__ = ("_closed", "_idle", "_idle_limit_s", "_learn_at_s", "_loop", "_open", "_ssl", "address", "connect_s",
                  "host", "known_head", "path")  # fmt: skip
 
     def __init__(self, url: str, *, connect_s: float, idle_limit_s: float, tls: ssl.SSLContext | None = None) -> None:
@@ -237,7 +237,7 @@ class EnginePool:
         self.host = parts.netloc.rpartition("@")[2]  # as in the Host header
         self.path = parts.path.rstrip("/")  # goes before every path asked for
         self._ssl = (tls or ssl.create_default_context()) if secure else None
-        self._connect_s = connect_s
+        self.connect_s = connect_s
         self._idle_limit_s = idle_limit_s
         self._idle: deque[EngineConnection] = deque()
         self._open: set[EngineConnection] = set()
@@ -260,7 +260,7 @@ class EnginePool:
         """Open a new connection. Raises EngineFailure (CONNECT or TIMEOUT)."""
         host, port = self.address
         try:
-            async with asyncio.timeout(self._connect_s):
+            async with asyncio.timeout(self.connect_s):
                 _, connection = await self._loop.create_connection(
                     lambda: EngineConnection(self), host, port, ssl=self._ssl
                 )

@@ -162,6 +162,7 @@ class Fleet:
                 taken.add(member.id)
                 joined.append(member)
             member.spec = spec
+            member.connections.connect_s = spec.connect_s
             members[key] = member
         self._reseat(members, left)
         return joined, left

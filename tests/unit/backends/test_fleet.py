@@ -42,6 +42,13 @@ async def test_replicas_have_stable_ids(fleet: Fleet) -> None:
     assert ids == {"http://127.0.0.1:2": "a/1", "http://127.0.0.1:9": "a/0"}
 
 
+async def test_a_replica_that_stays_takes_on_what_its_pool_now_says(fleet: Fleet) -> None:
+    fleet.apply([replace(A, connect_s=9.0, silent_s=5.0), B])
+    member = fleet.member("a/0")
+    assert member is not None
+    assert (member.connections.connect_s, member.spec.silent_s) == (9.0, 5.0)
+
+
 async def test_snapshot_is_rebuilt_only_on_news(fleet: Fleet) -> None:
     first = fleet.snapshot()
     assert fleet.snapshot() is first
