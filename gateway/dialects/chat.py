@@ -13,6 +13,7 @@ from gateway.dialects import openai_errors
 from gateway.dialects.base import Transcoder
 from gateway.dialects.chat_fields import (
     CHAT,
+    INSIDE,
     check_choices,
     constraint,
     guided,
@@ -27,7 +28,7 @@ from gateway.dialects.chat_tools import read_functions, read_tools
 from gateway.dialects.direct import encode_direct, read_direct
 from gateway.dialects.effort import validated
 from gateway.dialects.engine import Body, gateway_stops
-from gateway.dialects.fields import check, missing, read_object, session_of, unsupported
+from gateway.dialects.fields import beyond, check, missing, read_object, session_of, unsupported
 from gateway.dialects.ids import Ids
 from gateway.dialects.model import Request, Traits
 from gateway.dialects.passbody import PassBody
@@ -72,7 +73,7 @@ class Chat:
             body=msgspec.json.encode(raw) if stripped else body,
             raw=raw,
             forward=forward,
-            ignored=[*stripped, *ignored],
+            ignored=[*stripped, *ignored, *beyond(values, INSIDE)],
             include_usage=read_include_usage(values),
             stops=read_stops(values.get("stop")),
             max_output=values.get("max_completion_tokens", values.get("max_tokens")),

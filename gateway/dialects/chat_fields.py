@@ -123,6 +123,12 @@ COMPLETIONS = table(
 )
 
 
+INSIDE = {  # what is read of these fields
+    "reasoning": frozenset({"effort", "enabled", "max_tokens"}),
+    "stream_options": frozenset({"include_usage", "include_obfuscation"}),
+}
+
+
 def read_stops(value: str | list[str] | None) -> tuple[str, ...]:
     """`stop` as a tuple; empty strings stop nothing and are left out."""
     stops = [value] if isinstance(value, str) else value or []
@@ -162,6 +168,8 @@ def read_reasoning(values: dict[str, Any]) -> tuple[Reasoning, dict[str, Any] | 
         effort = "none"
     rest = {key: value for key, value in kwargs.items() if key not in _EFFORT_KWARGS}
     budget = values.get("thinking_token_budget", nested.get("max_tokens"))
+    if budget is not None and not isinstance(budget, int):
+        raise invalid("reasoning.max_tokens", "expected a number of tokens")
     return Reasoning(effort, budget, clear=kwargs.get("clear_thinking")), rest or None
 
 

@@ -9,9 +9,17 @@ import msgspec
 from backends.contracts import DialectName
 from gateway.dialects import openai_errors
 from gateway.dialects.base import Transcoder
-from gateway.dialects.chat_fields import COMPLETIONS, check_choices, constraint, guided, read_include_usage, read_stops
+from gateway.dialects.chat_fields import (
+    COMPLETIONS,
+    INSIDE,
+    check_choices,
+    constraint,
+    guided,
+    read_include_usage,
+    read_stops,
+)
 from gateway.dialects.engine import Body
-from gateway.dialects.fields import check, missing, read, read_object, session_of
+from gateway.dialects.fields import beyond, check, missing, read, read_object, session_of
 from gateway.dialects.ids import Ids
 from gateway.dialects.model import Request, Traits
 from gateway.dialects.passbody import PassBody
@@ -62,7 +70,7 @@ class Completions:
             body=msgspec.json.encode(raw) if stripped else body,
             raw=raw,
             forward=forward,
-            ignored=[*stripped, *ignored],
+            ignored=[*stripped, *ignored, *beyond(values, INSIDE)],
             include_usage=read_include_usage(values),
             stops=stops,
             max_output=values.get("max_tokens"),

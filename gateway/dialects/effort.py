@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import Any
 
 from gateway.dialects.fields import invalid
 from gateway.dialects.target import Target
@@ -21,12 +22,14 @@ class Choice:
     header: str | None = None  # value of x-gateway-reasoning-effort, when the client got something else than asked
 
 
-def validated(value: str | float, param: str) -> str | float:
+def validated(value: Any, param: str) -> str | float:
     """An effort the gateway knows. Raises GatewayError naming `param`."""
+    if isinstance(value, bool) or not isinstance(value, str | float | int):
+        raise invalid(param, "expected a name")
     if isinstance(value, str) and value not in SCALE and value not in _SYNONYMS:
         known = ", ".join(SCALE)
         raise invalid(param, f"{value!r} is not one of {known}")
-    if isinstance(value, float | int) and not 0 <= value <= 1:
+    if not isinstance(value, str) and not 0 <= value <= 1:
         raise invalid(param, "a number must be between 0 and 1")
     return value
 

@@ -136,6 +136,11 @@ def check(fields: Mapping[str, Raw], known: Mapping[str, Field]) -> tuple[dict[s
     return values, forward, ignored
 
 
+def beyond(values: Mapping[str, Any], known: Mapping[str, frozenset[str]]) -> list[str]:
+    """Names of what is in the objects `known`, and is not known there: it has no effect."""
+    return [f"{name}.{key}" for name, keys in known.items() for key in values.get(name, ()) if key not in keys]
+
+
 def session_of(headers: Mapping[str, str]) -> str | None:
     """The conversation that a client names in its headers: a hint for affinity, nothing more."""
     return next((headers[name] for name in _SESSIONS if name in headers), None)

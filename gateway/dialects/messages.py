@@ -14,6 +14,7 @@ from gateway.dialects.engine import Body, gateway_stops
 from gateway.dialects.fields import (
     SAMPLING,
     Count,
+    beyond,
     check,
     invalid,
     missing,
@@ -63,6 +64,12 @@ _FIELDS = table(
         "anthropic_version": Any,
     },
 )
+_INSIDE = {  # what is read of these fields
+    "thinking": frozenset({"type", "budget_tokens", "display"}),
+    "output_config": frozenset({"effort", "format"}),
+    "tool_choice": frozenset({"type", "name", "disable_parallel_tool_use"}),
+    "metadata": frozenset({"user_id"}),
+}
 _CONTEXT_BETA = "model-context-window-exceeded"
 _MODES = {"auto": "auto", "any": "required", "none": "none"}
 
@@ -129,7 +136,7 @@ class Messages:
             body=body,
             raw=raw,
             forward=forward,
-            ignored=[*stripped, *ignored],
+            ignored=[*stripped, *ignored, *beyond(values, _INSIDE)],
             stops=_stops(values.get("stop_sequences", ())),
             max_output=values.get("max_tokens"),
             format=_format(values.get("output_config", {})),

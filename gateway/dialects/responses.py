@@ -15,6 +15,7 @@ from gateway.dialects.engine import Body, gateway_stops
 from gateway.dialects.fields import (
     SAMPLING,
     Count,
+    beyond,
     check,
     invalid,
     missing,
@@ -76,6 +77,11 @@ _FIELDS = table(
         "client_metadata": Any,
     },
 )
+_INSIDE = {  # what is read of these fields
+    "text": frozenset({"format"}),
+    "reasoning": frozenset({"effort", "summary", "generate_summary", "context"}),
+    "stream_options": frozenset({"include_obfuscation"}),
+}
 _ENCRYPTED = "reasoning.encrypted_content"
 _LOGPROBS = "message.output_text.logprobs"
 
@@ -230,9 +236,9 @@ def _without_effect(values: dict[str, Any]) -> list[str]:
         names.append("truncation")
     if "max_tool_calls" in values:
         names.append("max_tool_calls")
-    if "verbosity" in values.get("text", {}):
-        names.append("text.verbosity")
-    return names
+    served = (_ENCRYPTED, _LOGPROBS)
+    names += [f"include.{name}" for name in values.get("include", ()) if name not in served]
+    return names + beyond(values, _INSIDE)
 
 
 def _format(text: _Object) -> Format:
