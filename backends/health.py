@@ -102,7 +102,7 @@ class HealthProber:
             return f"/v1/models answers {status}" if status > 0 else "/v1/models does not answer"
         try:
             names = [card.id for card in _models.decode(body).data]
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             return "/v1/models is not a model list"
         if member.spec.model not in names:
             return f"does not serve {member.spec.model!r} but {', '.join(names) or 'nothing'}"
@@ -110,7 +110,7 @@ class HealthProber:
         if status == 200:
             try:
                 self._fleet.report(member, member.load, _version.decode(body).version)
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, RecursionError):
                 log.debug("no version in /version", replica=member.id)
         return ""
 

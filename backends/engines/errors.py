@@ -68,7 +68,7 @@ def read_error(body: bytes) -> ErrorBody | None:
     """The error in a JSON body, or None when the body is no JSON or carries no error."""
     try:
         data = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return find_error(data) if isinstance(data, dict) else None
 

@@ -34,7 +34,7 @@ def decoded(body: bytes) -> Mapping[str, Any]:
     """The JSON object in a body; {} when it is anything else."""
     try:
         data = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {}
     return data if isinstance(data, dict) else {}
 

@@ -19,13 +19,13 @@ class Gauges:
         self._pattern = re.compile(rb"^(" + wanted + rb")(?:\{(.*)\})? (\S+)", re.MULTILINE)
 
     def samples(self, body: bytes) -> Iterator[tuple[str, Mapping[str, str], float]]:
-        """(name, labels, value) of each wanted sample; NaN and unreadable values are left out."""
+        """(name, labels, value) of each wanted sample; values that are no finite number are left out."""
         for found in self._pattern.finditer(body):
             try:
                 value = float(found[3])
             except ValueError:
                 continue
-            if not math.isnan(value):
+            if math.isfinite(value):
                 yield found[1].decode(), _labels(found[2] or b""), value
 
 

@@ -146,5 +146,5 @@ def json_of(text: str) -> Any:
     """The JSON value of a text, or None."""
     try:
         return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None

@@ -159,7 +159,7 @@ def test_retry_after(header, want):
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"{", b"[]", b"null", b'"x"', b"{}", b'{"error":null}', b"\xff\xfe", b'{"error":7}']
+    "body", [b"", b"{", b"[]", b"null", b'"x"', b"{}", b'{"error":null}', b"\xff\xfe", b'{"error":7}', b"[" * 9999]
 )
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "nim"])
 def test_any_body_yields_a_failure(engine, body):

@@ -42,7 +42,7 @@ def test_load_from_metrics_counts_each_dp_rank_once():
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"{", b"{}", b'{"loads":[]}', b'{"loads":[3]}', b'{"loads":[{}]}', b"\xff", b"[]"]
+    "body", [b"", b"{", b"{}", b'{"loads":[]}', b'{"loads":[3]}', b'{"loads":[{}]}', b"\xff", b"[]", b'{"a":' * 9999]
 )
 def test_unreadable_load_is_zero(body):
     assert Sglang().parse_load(body, 1.0) == Load(at_s=1.0)

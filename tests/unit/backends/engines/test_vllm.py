@@ -31,7 +31,15 @@ def test_load_sums_the_ranks():
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"<html>", b"\xff", b"vllm:num_requests_running{} NaN", b"vllm:num_requests_running x"]
+    "body",
+    [
+        b"",
+        b"<html>",
+        b"\xff",
+        b"vllm:num_requests_running{} NaN",
+        b"vllm:num_requests_running +Inf",
+        b"vllm:num_requests_running x",
+    ],
 )
 def test_unreadable_load_is_zero(body):
     assert Vllm().parse_load(body, 1.0) == Load(at_s=1.0)
