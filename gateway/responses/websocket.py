@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import msgspec
-from aiohttp import WSMsgType, hdrs, web
+from aiohttp import WSMessage, WSMsgType, hdrs, web
 
 from backends.supervisor import Supervisor
 from gateway.caller import allowed_origin
@@ -29,7 +30,10 @@ from gateway.responses.turn import Turn
 from gateway.state.base import StateStore
 
 _IDLE_S = 3600.0  # without a request
+_WAITING = 4  # requests that may come while one is answered; a client that sends more waits
 _GOING_AWAY = 1001
+_ENDS = frozenset({WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR})
+Inbox = asyncio.Queue[WSMessage | None]  # None: the client has left
 _encode = msgspec.json.encode
 
 
@@ -144,31 +148,44 @@ class Sockets:
         if hdrs.ORIGIN in request.headers and not allowed_origin(request, listen.cors.origins):
             raise GatewayError(Cause.FORBIDDEN, "this origin may not open a WebSocket")
         await socket.prepare(request)
-        await self._converse(request, socket)
+        inbox: Inbox = asyncio.Queue(_WAITING)
+        listening = self._supervisor.spawn(_listen(socket, inbox), "websocket frames")
+        try:
+            with suppress(ConnectionError):  # the client left while something was being sent
+                await self._converse(request, socket, inbox, listening)
+                await socket.close(code=_GOING_AWAY)
+        finally:
+            listening.cancel()
         return socket
 
-    async def _converse(self, request: web.BaseRequest, socket: web.WebSocketResponse) -> None:
+    async def _converse(
+        self, request: web.BaseRequest, socket: web.WebSocketResponse, inbox: Inbox, listening: asyncio.Task[None]
+    ) -> None:
         latest = Latest()
-        while not socket.closed and not self._pipeline.draining:
-            try:
-                message = await socket.receive(timeout=_IDLE_S)
-            except TimeoutError:
-                break
-            if message.type in {WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR}:
-                return
+        while not self._pipeline.draining and (message := await _next(inbox)) is not None:
             try:
                 body, generate = _request(message)
             except GatewayError as error:
                 await socket.send_str(_error(error.cause.status, openai_errors.body(error)))
                 continue
-            await self._respond(request, socket, body, SocketTurn(self._store, latest, generate=generate))
-        await socket.close(code=_GOING_AWAY)
+            turn = SocketTurn(self._store, latest, generate=generate)
+            await self._respond(request, socket, body, turn, listening)
 
     async def _respond(
-        self, request: web.BaseRequest, socket: web.WebSocketResponse, body: bytes, turn: SocketTurn
+        self,
+        request: web.BaseRequest,
+        socket: web.WebSocketResponse,
+        body: bytes,
+        turn: SocketTurn,
+        listening: asyncio.Task[None],
     ) -> None:
         stream = DetachedStream()
         task = self._supervisor.spawn(self._exchange(request, stream, body, turn), "websocket exchange")
+
+        def give_up(_: asyncio.Task[None]) -> None:
+            task.cancel()
+
+        listening.add_done_callback(give_up)
         try:
             async for block in stream.events():
                 if turn.resource is not None:  # whoever reads the end finds the response stored
@@ -178,6 +195,7 @@ class Sockets:
             if stream.refusal:
                 await socket.send_str(_error(stream.status, stream.refusal))
         finally:
+            listening.remove_done_callback(give_up)
             stream.leave()
             task.cancel()
 
@@ -188,7 +206,23 @@ class Sockets:
             stream.close()
 
 
-def _request(message: Any) -> tuple[bytes, bool]:
+async def _listen(socket: web.WebSocketResponse, inbox: Inbox) -> None:
+    """Pass on what comes, and end when the client has left, which may be in the middle of an answer."""
+    while (message := await socket.receive()).type not in _ENDS:
+        await inbox.put(message)
+    await inbox.put(None)
+
+
+async def _next(inbox: Inbox) -> WSMessage | None:
+    """What comes next; None when the client has left, or says nothing for too long."""
+    try:
+        async with asyncio.timeout(_IDLE_S):
+            return await inbox.get()
+    except TimeoutError:
+        return None
+
+
+def _request(message: WSMessage) -> tuple[bytes, bool]:
     """The body that a frame stands for, and whether to generate. Raises GatewayError."""
     if message.type is not WSMsgType.TEXT:
         raise GatewayError(Cause.BAD_REQUEST, "expected a text frame")

@@ -145,3 +145,26 @@ async def test_the_engine_is_left_when_the_client_leaves() -> None:
         async with asyncio.timeout(5):
             await made.left.wait()
         await one.settled()
+
+
+async def test_the_engine_is_left_when_the_client_says_goodbye_and_keeps_its_connection() -> None:
+    async with engine(hangs(STREAM_HEAD, chunk(ROLE), chunk(text("Hel")))) as made, connected(made) as (one, socket):
+        await socket.send_json({"type": "response.create", "model": "glm", "input": "hi"})
+        await socket.receive_json(timeout=10)
+        closing = asyncio.create_task(socket.close())
+        async with asyncio.timeout(5):
+            await made.left.wait()
+            await closing
+        assert socket.close_code == 1000
+        await one.settled()
+
+
+async def test_requests_that_do_not_wait_are_answered_in_order() -> None:
+    async with engine(completes()) as made, connected(made) as (one, socket):
+        for number in range(9):
+            await socket.send_json({"type": "response.create", "model": "glm", "input": str(number)})
+        done = 0
+        while done < 9:
+            done += (await socket.receive_json(timeout=10))["type"] == "response.completed"
+        assert [chat.body["messages"][0]["content"] for chat in made.chats] == [str(number) for number in range(9)]
+        await one.settled()
