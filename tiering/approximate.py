@@ -2,30 +2,35 @@
 
 What was sent to a replica is cached there for a while. How much fits is the replica's advertised capacity; how long it
 stays is learned from responses that reported less than was predicted. Every response corrects the entry.
+
+A prompt has few blocks here, each of kilobytes of text, so plain dicts are quicker than the arrays of `PrefixIndex`: any
+change of those costs a few hundred microseconds, however small it is.
 """
 
 from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from backends.contracts import Clock
+from backends.contracts import TIERS, Clock, Replica
 from tiering.chain import Chain
-from tiering.events.decode import Removed, Stored
-from tiering.index.prefix import PrefixIndex
+from tiering.index.memory import I64
 
 _UNKNOWN_CAPACITY = 200_000  # tokens of a replica that does not say
 _USABLE = 0.9  # of the capacity: running sequences take the rest
 _SMALLEST_LIFE_S = 5.0
 _WEIGHT = 0.2  # of the latest observation
-_MAX_BLOCKS = 65_536  # per replica, however large it says it is
+_MAX_BLOCKS = 8192  # per replica, however large it says it is
+_MAX_ENTRIES = 1_000_000  # of all replicas together
 
 
 @dataclass(slots=True)
 class _Replica:
+    bit: int
     blocks: OrderedDict[int, tuple[int, float]] = field(default_factory=OrderedDict)  # key -> tokens, last sent at
     tokens: int = 0
     capacity: int = _UNKNOWN_CAPACITY
@@ -34,43 +39,54 @@ class _Replica:
 
 
 class ApproximateIndex:
-    """Writes what it believes into the shared `PrefixIndex`, so that look-ups are the same as for exact pools."""
+    """What is believed of replicas without events."""
 
-    __slots__ = ("_clock", "_index", "_replicas")
+    __slots__ = ("_clock", "_entries", "_owners", "_replicas")
 
-    def __init__(self, index: PrefixIndex, clock: Clock) -> None:
-        self._index = index
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._replicas: dict[str, _Replica] = {}
+        self._owners: dict[int, int] = {}  # key -> bits of the replicas that have the block
+        self._entries = 0  # blocks of all replicas
 
     def set_capacity(self, replica: str, tokens: int) -> None:
         """The replica says how many tokens its cache holds; 0 says nothing."""
-        if tokens > 0:
-            state = self._replicas.setdefault(replica, _Replica())
+        state = self._state(replica)
+        if tokens > 0 and tokens != state.capacity:
             state.capacity = tokens
-            self._drop(replica, self._over(state))
+            self._fit(state)
 
     def sent(self, replica: str, chain: Chain) -> None:
         """A prompt was sent: its blocks are in the cache soon, and the least recently used of others go."""
-        state = self._replicas.setdefault(replica, _Replica())
-        now = self._clock.monotonic()
-        keys = chain.keys.tolist()
-        lengths = np.diff(chain.ends).tolist()
-        new = [key for key in keys if key not in state.blocks]
+        state, now = self._state(replica), self._clock.monotonic()
         # Deepest first: engines evict the end of a prompt before its beginning.
-        for key, length in zip(reversed(keys), reversed(lengths), strict=True):
+        for key, length in zip(chain.keys.tolist()[::-1], np.diff(chain.ends).tolist()[::-1], strict=True):
             old = state.blocks.pop(key, None)
-            state.tokens += length - (old[0] if old else 0)
             state.blocks[key] = (length, now)
-        if new:
-            self._index.apply(replica, [Stored(new)])
-        self._drop(replica, self._expired(state, now) + self._over(state))
+            if old is None:
+                state.tokens += length
+                self._entries += 1
+                self._owners[key] = self._owners.get(key, 0) | state.bit
+            else:
+                state.tokens += length - old[0]
+        self._age_out(state, now)
+        self._fit(state)
+
+    def locate(self, chain: Chain, replicas: Sequence[Replica], rows: int) -> I64:
+        """Longest prefix, in tokens, that each of `replicas` is believed to have on its GPU: (len(TIERS), rows)."""
+        depths = self._depths(chain.keys.tolist())
+        reach = np.zeros((len(TIERS), rows), np.int64)
+        for replica in replicas if depths else ():
+            state = self._replicas.get(replica.id)
+            if state is not None and state.bit in depths:
+                reach[:, replica.row] = chain.ends[depths[state.bit]]
+        return reach
 
     def expire(self) -> None:
         """Drop what has outlived its replica's usual life. Call every few seconds."""
         now = self._clock.monotonic()
-        for replica, state in self._replicas.items():
-            self._drop(replica, self._expired(state, now))
+        for state in self._replicas.values():
+            self._age_out(state, now)
 
     def correct(self, replica: str, predicted: int, reported: int, age_s: float) -> None:
         """A response said how many tokens came from the cache; `age_s` is what `age` said before it was sent.
@@ -103,27 +119,51 @@ class ApproximateIndex:
 
     def forget(self, replica: str) -> None:
         """The replica restarted or is gone."""
-        self._replicas.pop(replica, None)
-        self._index.forget(replica)
+        state = self._replicas.pop(replica, None)
+        while state is not None and state.blocks:
+            self._pop(state)
 
-    def _over(self, state: _Replica) -> list[int]:
-        gone: list[int] = []
-        while state.blocks and (state.tokens > _USABLE * state.capacity or len(state.blocks) > _MAX_BLOCKS):
-            gone.append(self._pop(state))
-        return gone
+    def _state(self, replica: str) -> _Replica:
+        state = self._replicas.get(replica)
+        if state is None:
+            taken = 0
+            for other in self._replicas.values():
+                taken |= other.bit
+            state = self._replicas[replica] = _Replica(~taken & (taken + 1))  # the lowest bit that is free
+        return state
 
-    def _expired(self, state: _Replica, now: float) -> list[int]:
-        gone: list[int] = []
+    def _depths(self, keys: list[int]) -> dict[int, int]:
+        """Leading blocks that are there, by the bit of each replica that has the first."""
+        depths: dict[int, int] = {}
+        alive = self._owners.get(keys[0], 0) if keys else 0
+        for depth in range(1, len(keys) + 1):
+            if not alive:
+                break
+            left = alive & self._owners.get(keys[depth], 0) if depth < len(keys) else 0
+            gone = alive & ~left
+            while gone:
+                bit = gone & -gone
+                depths[bit] = depth
+                gone ^= bit
+            alive = left
+        return depths
+
+    def _fit(self, state: _Replica) -> None:
+        while state.blocks and (
+            state.tokens > _USABLE * state.capacity or len(state.blocks) > _MAX_BLOCKS or self._entries > _MAX_ENTRIES
+        ):
+            self._pop(state)
+
+    def _age_out(self, state: _Replica, now: float) -> None:
         while state.blocks and now - next(iter(state.blocks.values()))[1] > state.life_s:
-            gone.append(self._pop(state))
-        return gone
+            self._pop(state)
 
-    @staticmethod
-    def _pop(state: _Replica) -> int:
+    def _pop(self, state: _Replica) -> None:
         key, (length, _) = state.blocks.popitem(last=False)
         state.tokens -= length
-        return key
-
-    def _drop(self, replica: str, keys: list[int]) -> None:
-        if keys:
-            self._index.apply(replica, [Removed(keys)])
+        self._entries -= 1
+        left = self._owners[key] & ~state.bit
+        if left:
+            self._owners[key] = left
+        else:
+            del self._owners[key]

@@ -52,7 +52,7 @@ class KvService:
         self._pools = {pool.name: pool for pool in pools}
         self._lost_at = lost_at  # EventFeed.lost_at
         self._text = TextHasher()
-        self._approximate = ApproximateIndex(index, clock)
+        self._approximate = ApproximateIndex(clock)
         self._changes: list[Change] = []
         self._view: tuple[tuple[int, int], Rows, dict[str, I64]] | None = None
         self.truth = TruthLoop()
@@ -94,7 +94,10 @@ class KvService:
         looked_up: dict[int, Located] = {}
         for name, here in (prepared or self.prepare(pools, prompt)).items():
             located = looked_up.get(id(here.chain))
-            if located is None:
+            if here.tokens is None:
+                members = snapshot.by_pool.get(name, ())
+                located = Located(self._approximate.locate(here.chain, members, rows.count))
+            elif located is None:
                 located = looked_up[id(here.chain)] = self._index.locate(here.chain, rows)
             plans[name] = PoolPlan(here, located.reach, located.dp_rank)
             mine = pool_rows.get(name)

@@ -96,7 +96,13 @@ def test_any_bytes_are_a_batch_or_an_error(body: bytes) -> None:
     "value",
     [[], [1.0], [1.0, 5], [1.0, [5]], [1.0, [{"type": "Other"}]], [1.0, [{}]], [1.0, [[]]], "text",
      [1.0, [{"type": "BlockStored", "block_hashes": ["x"]}]],
-     [1.0, [{"type": "BlockStored", "block_hashes": [1.5]}]], ["x", []], [1.0, [{"type": "BlockRemoved"}]]],
+     [1.0, [{"type": "BlockStored", "block_hashes": [1.5]}]], ["x", []], [1.0, [{"type": "BlockRemoved"}]],
+     [1.0, [{"type": "BlockRemoved", "block_hashes": [1], "group_idx": -1}]],
+     [1.0, [{"type": "BlockRemoved", "block_hashes": [1], "group_idx": 1 << 40}]],
+     [1.0, [{"type": "BlockStored", "block_hashes": [1], "token_ids": 7}]],
+     [1.0, [{"type": "BlockStored", "block_hashes": [1], "block_size": 1.5}]],
+     [1.0, [{"type": "BlockStored", "block_hashes": [1], "extra_keys": [3]}]],
+     [1.0, [{"type": "BlockStored", "block_hashes": [1], "cache_salt": 3}]]],
 )  # fmt: skip
 def test_wrong_shapes_are_errors(value: object) -> None:
     with pytest.raises(BadEventError):

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from tests.data.kv import vllm_payloads
 from tiering.events.decode import Decoder, Stored
 from tiering.events.verify import HashCheck
 from tiering.hashing.scheme import Extras
 from tiering.hashing.vllm import VllmScheme
+from tiering.registration import detect
 
 SCHEME = VllmScheme(16, "sha256_cbor", "0")
 
@@ -30,6 +32,14 @@ def test_equal_hashes_give_a_ratio_of_one() -> None:
     check.see([event(prompt(seed), salt="s" if seed % 2 else None) for seed in range(10)])
     assert check.ratio == 1.0
     assert check.trusted
+
+
+@pytest.mark.parametrize("tokens", [[1 << 40], [-1], [1, "x"], [1, None], [[1, 2]], ["x"], [[]]])
+def test_what_are_no_token_ids_proves_nothing(tokens: list[object]) -> None:
+    check, odd = HashCheck(SCHEME), Stored([1], tokens=tokens, block_size=16)
+    check.see([odd, Stored([], tokens=[1] * 16, block_size=16)])
+    assert (check.ratio, check.trusted) == (None, True)
+    assert detect("vllm", odd) is None
 
 
 def test_blocks_behind_a_known_parent_are_checked_too() -> None:
