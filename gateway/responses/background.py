@@ -104,6 +104,16 @@ def _message(refusal: bytes) -> str:
         return _Error().message
 
 
+async def _announce(library: Library, record: Record) -> None:
+    """Store a response that is about to run. Raises GatewayError."""
+    try:
+        await library.still_running(record.id, _LIFE_S)
+        if not await library.save(record):
+            raise GatewayError(Cause.TOO_LARGE, "the request is too large to be stored", param="input")
+    except StateUnavailable:
+        raise unavailable() from None
+
+
 class Runs:
     """The background responses of this process. Every one has a record in the store from its beginning."""
 
@@ -133,13 +143,12 @@ class Runs:
         if len(self._running) >= x.runtime.config.state.background_responses:
             raise GatewayError(Cause.OVERLOADED, "too many responses run in the background", retry_after_s=5.0)
         library = Library(self._store, x.runtime.config.state, x.identity.name)
+        run = self._running[record.id] = Run(self._store, library, asked, x.ids, record)  # counted before any wait
         try:
-            await library.still_running(record.id, _LIFE_S)
-            if not await library.save(record):
-                raise GatewayError(Cause.TOO_LARGE, "the request is too large to be stored", param="input")
-        except StateUnavailable:
-            raise unavailable() from None
-        run = self._running[record.id] = Run(self._store, library, asked, x.ids, record)
+            await _announce(library, record)
+        except BaseException:
+            del self._running[record.id]
+            raise
         self._supervisor.spawn(self._tend(run, request), f"background {record.id}")
 
     async def current(self, library: Library, record: Record) -> Record:

@@ -118,8 +118,11 @@ async def test_its_events_are_replayed_from_any_number() -> None:
             assert events_in(await answer.read()) == live
         async with one.client.get(f"{path}&starting_after=3") as answer:
             assert events_in(await answer.read()) == live[4:]
-        async with one.client.get(f"{path}&starting_after=x") as answer:
-            assert answer.status == 400
+        for bad in ("x", "--1", "9" * 5000):
+            async with one.client.get(f"{path}&starting_after={bad}") as answer:
+                assert answer.status == 400
+        async with one.client.head(path) as answer:
+            assert answer.headers["content-type"].startswith("application/json")
         await one.settled()
 
 
@@ -165,6 +168,17 @@ async def test_only_so_many_run_and_only_with_a_store() -> None:
         await create(one, 503)
         assert (await create(one, 400, store=False))["error"]["param"] == "background"
         await call(one, "DELETE", first["id"])
+
+
+async def test_only_so_many_run_when_they_come_at_once() -> None:
+    with valkey_server() as url:
+        async with engine(hangs(STREAM_HEAD)) as made:
+            config = config_of([pool_of(made.url)], state={"background_responses": 2, "url": url})
+            async with gateway(config) as one:
+                asked = {"model": "glm", "input": "hi", "background": True}
+                posts = [one.client.post(f"{one.url}/v1/responses", json=asked) for _ in range(6)]
+                answers = await asyncio.gather(*posts)
+                assert sorted(answer.status for answer in answers) == [200, 200, 503, 503, 503, 503]
 
 
 async def test_another_gateway_polls_replays_and_cancels() -> None:
