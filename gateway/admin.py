@@ -65,7 +65,8 @@ class Admin:
         if request.path.startswith("/admin/"):
             token = self._config().admin.token
             given = request.headers.get(hdrs.AUTHORIZATION, "").removeprefix("Bearer ")
-            if token is None or not hmac.compare_digest(given.encode(), token.get_secret_value().encode()):
+            presented = given.encode("utf-8", "surrogateescape")
+            if token is None or not hmac.compare_digest(presented, token.get_secret_value().encode()):
                 return _json({"error": "the admin API needs `Authorization: Bearer <admin.token>`"}, status=401)
         response: web.StreamResponse = await handler(request)
         return response
@@ -118,7 +119,7 @@ class Admin:
 
     async def _exchanges(self, request: web.Request) -> web.Response:
         limit = request.query.get("limit", "50")
-        if not limit.isdigit():
+        if len(limit) > 9 or not limit.isdecimal():
             return _json({"error": "limit: not a number"}, status=400)
         newest = list(self._telemetry.recent)[-int(limit) :] if int(limit) else []
         live = tuple(self._telemetry.live)

@@ -167,7 +167,7 @@ class MediaGuard:
             parts = check_url(item.url, policy, self._allowed)
             try:
                 await self._resolver.resolve(parts.hostname or "", parts.port or 443)
-            except OSError as error:
+            except (OSError, ValueError) as error:  # the latter for what can be no name at all
                 raise MediaError("is at an address that is not allowed or not known") from error
         except MediaError as error:
             raise _refused(item, error) from error

@@ -33,7 +33,7 @@ def page(items: list[Item], query: Mapping[str, str]) -> dict[str, Any]:
     if order not in {"asc", "desc"}:
         raise _invalid("order", "expected asc or desc")
     limit = query.get("limit", "20")
-    if not limit.isdecimal() or not 1 <= int(limit) <= 100:
+    if len(limit) > 3 or not limit.isdecimal() or not 1 <= int(limit) <= 100:
         raise _invalid("limit", "expected 1 to 100")
     items = items if order == "asc" else list(reversed(items))
     after = query.get("after")

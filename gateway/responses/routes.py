@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -26,6 +27,7 @@ from gateway.state.base import StateStore, StateUnavailable
 from gateway.stream import ClientStream
 
 _PATH = "/v1/responses"
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
 Action = Callable[[web.BaseRequest, Library, Record], Awaitable[web.StreamResponse]]
 
 
@@ -86,13 +88,13 @@ class ResponsesApi:
             raise unavailable() from None
 
     async def _get(self, request: web.BaseRequest, library: Library, record: Record) -> web.StreamResponse:
-        if request.query.get("stream") not in {"true", "1"}:
+        if request.query.get("stream") not in {"true", "1"} or request.method == hdrs.METH_HEAD:
             return self._json(record.response)
         if not record.streamed:
             detail = "stream: only a response created with background and stream can be streamed again"
             raise GatewayError(Cause.UNSUPPORTED_VALUE, detail, param="stream")
         after = request.query.get("starting_after", "-1")
-        if not after.removeprefix("-").isdecimal():
+        if _NUMBER.fullmatch(after) is None:
             raise GatewayError(Cause.BAD_REQUEST, "starting_after: expected a number", param="starting_after")
         stream = ClientStream.of(request, close=self._pipeline.draining)
         for name, value in self._ids().items():

@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -221,7 +222,13 @@ async def test_the_admin_port_needs_its_token() -> None:
         async with gateway(config_of([pool_of(made.url)], admin={"token": "t0ken-for-tests"})) as running:
             async with running.client.get(running.admin_url + "/admin/v1/pools") as answer:
                 assert answer.status == 401
+            wrong = b"GET /admin/v1/pools HTTP/1.1\r\nhost: a\r\nauthorization: Bearer \xff\r\n\r\n"
+            assert b" 401 " in await raw(replace(running, url=running.admin_url), wrong, limit_s=0.5)
             headers = {"authorization": "Bearer t0ken-for-tests"}
+            for bad in ("x", "-1", "²", "9" * 5000):
+                path = f"{running.admin_url}/admin/v1/exchanges?limit={bad}"
+                async with running.client.get(path, headers=headers) as answer:
+                    assert answer.status == 400
             for path in ("pools", "replicas", "config", "exchanges"):
                 async with running.client.get(f"{running.admin_url}/admin/v1/{path}", headers=headers) as answer:
                     assert answer.status == 200

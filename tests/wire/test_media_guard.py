@@ -244,6 +244,14 @@ async def test_forward_checks_and_leaves_the_url():
         assert "address" in await here.refused(here.url(INSIDE), policy=policy)
 
 
+async def test_forward_refuses_what_can_be_no_name():
+    guard = build(allowed=lambda _: True)  # asks the resolver of this machine, which raises UnicodeError
+    item = list(media_items([{"content": [{"type": "image_url", "image_url": f"https://{'a' * 64}.test/"}]}]))
+    with pytest.raises(GatewayError, match="not known"):
+        await guard.admit(item, POLICY.model_copy(update={"policy": "forward"}))
+    await guard.close()
+
+
 async def test_refuse_takes_data_urls_only():
     async with world() as here:
         policy = POLICY.model_copy(update={"policy": "refuse"})

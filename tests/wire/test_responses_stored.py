@@ -156,7 +156,7 @@ async def test_pages_of_input_items() -> None:
         rest = await call(one, "GET", f"{path}?after={newest['last_id']}")
         assert [item["content"][0]["text"] for item in rest["data"]] == ["2", "1", "0"]
         assert rest["has_more"] is False
-        for bad in ("limit=0", "limit=101", "limit=x", "order=up", "after=nothing"):
+        for bad in ("limit=0", "limit=101", f"limit={'9' * 5000}", "limit=x", "order=up", "after=nothing"):
             error = (await call(one, "GET", f"{path}?{bad}", 400))["error"]
             assert error["param"] == bad.partition("=")[0]
 
