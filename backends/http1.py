@@ -71,15 +71,24 @@ class RepeatedHead:
 
     def body_at(self, data: bytes) -> int:
         """Where the body begins when `data` is this head and a whole body, and nothing else; 0 for anything else."""
+        at, missing = self.body_in(data)
+        return at if not missing else 0
+
+    def body_in(self, data: bytes) -> tuple[int, int]:
+        """Where the body begins and how many bytes of it are missing; (0, 0) when `data` is not this head.
+
+        Nor is it when something follows the body.
+        """
         if not data.startswith(self._before):
-            return 0
+            return 0, 0
         start = self._digits_at
         stop = data.find(b"\r", start, start + _LENGTH_DIGITS)
         digits = data[start:stop]
         if not digits.isdigit() or not data.startswith(self._after, stop):
-            return 0
+            return 0, 0
         at = stop + len(self._after)
-        return at if int(digits) == len(data) - at else 0
+        missing = int(digits) - len(data) + at
+        return (at, missing) if missing >= 0 else (0, 0)
 
 
 class ChunkedBody:

@@ -19,6 +19,8 @@ from gateway.errors import Cause, GatewayError
 log = structlog.get_logger("headrace.edge")
 
 ErrorWriter = Callable[[GatewayError, str, str], web.Response]
+_BODY_PATIENCE_S = 1.0
+_GATHER_LIMIT = 4 * 1024 * 1024  # bytes of a body that are waited for here
 _LESSONS = 4  # heads learned on a connection before one of them came again: then its client does not repeat itself
 _SPECIAL = (hdrs.CONTENT_ENCODING, hdrs.EXPECT, hdrs.UPGRADE, hdrs.TRANSFER_ENCODING)
 
@@ -46,12 +48,12 @@ class Lane(Protocol):
 class Connection(web.RequestHandler):
     """One connection, with errors below HTTP in our form and silence limited in time.
 
-    aiohttp parses, and waits idle while a lane serves. Its parser stands between two requests then, because what it
-    last saw was one whole request and every byte since then went to the lane.
+    aiohttp parses, and waits idle while a lane serves. Its parser stands between two requests then: it got one whole
+    request and nothing more (`_owed` is 0), and every byte since then went to the lane.
     """
 
-    __slots__ = ("_caller", "_head_timeout_s", "_held", "_lane", "_latest", "_lessons", "_message", "_patience",
-                 "_repeated", "_running", "_write_error")  # fmt: skip
+    __slots__ = ("_body_at", "_caller", "_head_timeout_s", "_held", "_lane", "_latest", "_lessons", "_message",
+                 "_missing", "_owed", "_patience", "_pieces", "_repeated", "_running", "_write_error")  # fmt: skip
 
     _caller: Caller
     _lane: Lane
@@ -62,11 +64,14 @@ class Connection(web.RequestHandler):
         self._head_timeout_s = head_timeout_s
         self._patience: asyncio.TimerHandle | None = None
         self._message: RawRequestMessage | None = None  # the last one that aiohttp parsed
-        self._latest = b""  # what it was parsed from, if that came in one piece
+        self._latest = b""  # what its head was parsed from, if that came in one piece
+        self._owed = 0  # bytes of its body that aiohttp has not got; below 0 it got more than that
         self._lessons = 0
         self._repeated: RepeatedHead | None = None
         self._running: Running | bool = False  # True: a lane is about to say what it is
         self._held = b""  # came while a lane served
+        self._pieces: list[bytes] = []  # of a request whose body is not all there
+        self._body_at = self._missing = 0
 
     # --- asyncio.Protocol ---
 
@@ -86,16 +91,27 @@ class Connection(web.RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         """Let the lane serve a request whose head is known; give everything else to aiohttp."""
-        repeated = self._repeated
-        if repeated is not None and data:  # aiohttp itself passes none, to go on with what its parser holds
-            if self._running:
-                self._hold(data)
-                return
-            at = repeated.body_at(data) if self._idle() else 0
-            if at and self._serve(data[at:]):
-                return
-            self._repeated = None
-        self._latest = data if self._idle() else b""
+        if not data:  # aiohttp passes none, to go on with what its parser holds
+            super().data_received(data)
+        elif self._running:
+            self._hold(data)
+        elif self._pieces:
+            self._gather(data)
+        elif not self._known(data):
+            self._to_aiohttp(data)
+
+    def _known(self, data: bytes) -> bool:
+        """Whether this is a request for the lane, which then has it."""
+        if self._repeated is None or self._owed or not self._idle():
+            return False
+        at, missing = self._repeated.body_in(data)
+        return at > 0 and self._serve(data, at, missing)
+
+    def _to_aiohttp(self, data: bytes) -> None:
+        if self._idle():
+            self._repeated, self._latest, self._owed = None, data, 0
+        else:
+            self._owed -= len(data)
         super().data_received(data)
 
     # --- heads ---
@@ -110,8 +126,14 @@ class Connection(web.RequestHandler):
         message, self._message = self._message, None
         if message is None or self._lessons >= _LESSONS or not _was_parsed_from(message, data):
             return
+        head = data[: data.index(b"\r\n\r\n") + 4]
+        self._owed += int(message.headers[hdrs.CONTENT_LENGTH]) - len(data) + len(head)
+        if self._owed < 0:  # something followed the body
+            return
+        if self._patience is not None:
+            self._patience.cancel()
         self._lessons += 1
-        self._repeated = RepeatedHead(data[: data.index(b"\r\n\r\n") + 4])
+        self._repeated = RepeatedHead(head)
         self._caller = lane.caller(request)
         self._lane = lane
 
@@ -122,9 +144,17 @@ class Connection(web.RequestHandler):
         waiter = self._waiter
         return waiter is not None and not waiter.done()
 
-    def _serve(self, body: bytes) -> bool:
+    def _serve(self, data: bytes, at: int, missing: int) -> bool:
+        """Have a request served whose body begins at `at`, or wait for the rest of it; False: aiohttp is to do it."""
+        if missing > _GATHER_LIMIT:
+            return False
+        if missing:
+            self._pieces = [data]
+            self._body_at, self._missing = at, missing
+            self._patience = self._loop.call_later(_BODY_PATIENCE_S, self._give_up)
+            return True
         self._running = self._request_in_progress = True
-        running = self._lane.begin(self._caller, body, self)
+        running = self._lane.begin(self._caller, data[at:], self)
         if running is None:
             self._running = self._request_in_progress = False
             return False
@@ -132,6 +162,26 @@ class Connection(web.RequestHandler):
         if self._running:  # it did not end meanwhile
             self._running = running
         return True
+
+    def _gather(self, data: bytes) -> None:
+        """More of a body."""
+        self._pieces.append(data)
+        self._missing -= len(data)
+        if self._missing > 0:
+            return
+        whole = self._gathered()
+        if self._missing or not self._serve(whole, self._body_at, 0):
+            self._to_aiohttp(whole)
+
+    def _gathered(self) -> bytes:
+        pieces, self._pieces = self._pieces, []
+        if self._patience is not None:
+            self._patience.cancel()
+        return b"".join(pieces)
+
+    def _give_up(self) -> None:
+        """A body that is long in coming is for aiohttp to wait for, within its limits."""
+        self._to_aiohttp(self._gathered())
 
     def answered(self, *, keep: bool) -> None:
         """An exchange of the lane is over. Not `keep`: the connection has to end."""
@@ -159,7 +209,7 @@ class Connection(web.RequestHandler):
     # --- time and errors ---
 
     def _process_keepalive(self) -> None:
-        if self._running:  # not idle at all: look again later
+        if self._running or self._pieces:  # not idle at all: look again later
             later = self._loop.time() + self._keepalive_timeout
             self._keepalive_handle = self._loop.call_at(later, self._process_keepalive)
             return
@@ -188,11 +238,11 @@ class Connection(web.RequestHandler):
 
 
 def _was_parsed_from(message: RawRequestMessage, data: bytes) -> bool:
-    """Whether `data` is one plain whole request with a body, and this is what its head says.
+    """Whether `data` begins with the head of a plain request with a body, and this is what it says.
 
-    It is not if the parser had kept something from before `data`: then message and bytes would not agree.
+    It does not if the parser had kept something from before `data`: then message and bytes would not agree.
     """
-    head, _, body = data.partition(b"\r\n\r\n")
+    head = data.partition(b"\r\n\r\n")[0]
     first, *lines = head.split(b"\r\n")
     headers = message.headers
     return (
@@ -203,7 +253,7 @@ def _was_parsed_from(message: RawRequestMessage, data: bytes) -> bool:
         and not message.should_close
         and headers.get(hdrs.CONNECTION, "keep-alive").lower() == "keep-alive"
         and not any(name in headers for name in _SPECIAL)
-        and headers.getall(hdrs.CONTENT_LENGTH, ()) == [str(len(body))]
+        and len(headers.getall(hdrs.CONTENT_LENGTH, ())) == 1
     )
 
 

@@ -246,3 +246,54 @@ async def test_draining_ends_the_connection_with_the_answer(served: Served) -> N
         assert await client.reader.read() == b""
         assert len(served) == 1
         await running.settled()
+
+
+async def test_a_body_in_pieces(served: Served) -> None:
+    async with engine(completes()) as made, gateway(config_of([pool_of(made.url)])) as running, line(running) as client:
+        for pieces in (1, 3, 2, 4):
+            whole = request("x" * 1000 * pieces)
+            for at in range(0, len(whole), len(whole) // pieces + 1):
+                client.writer.write(whole[at : at + len(whole) // pieces + 1])
+                await asyncio.sleep(0.02)
+            assert b"Hello" in (await client.answer())[1]
+        assert len(served) == 3
+        await running.settled()
+
+
+async def test_a_first_body_in_pieces_teaches_its_head(served: Served) -> None:
+    async with engine(completes()) as made, gateway(config_of([pool_of(made.url)])) as running, line(running) as client:
+        whole = request("x" * 1000)
+        for piece in (whole[:500], whole[500:700], whole[700:]):
+            client.writer.write(piece)
+            await asyncio.sleep(0.02)
+        await client.answer()
+        await client.ask()
+        assert len(served) == 1
+
+
+async def test_more_than_the_body_goes_the_ordinary_way(served: Served) -> None:
+    async with engine(completes()) as made, gateway(config_of([pool_of(made.url)])) as running, line(running) as client:
+        await client.ask()
+        first, second = request("first"), request("second")
+        client.writer.write(first[:-5])
+        await asyncio.sleep(0.02)
+        client.writer.write(first[-5:] + second)
+        for _ in range(2):
+            assert b"Hello" in (await client.answer())[1]
+        assert not served
+        assert [asked.body["messages"][0]["content"] for asked in made.chats] == ["hi", "first", "second"]
+        await running.settled()
+
+
+async def test_a_body_that_is_long_in_coming(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.connection._BODY_PATIENCE_S", 0.02)
+    async with engine(completes()) as made, gateway(config_of([pool_of(made.url)])) as running, line(running) as client:
+        await client.ask()
+        whole = request("slow")
+        client.writer.write(whole[:-5])
+        await asyncio.sleep(0.1)
+        client.writer.write(whole[-5:])
+        assert b"Hello" in (await client.answer())[1]
+        assert not served
+        await client.ask()
+        await running.settled()
