@@ -76,6 +76,7 @@ def decision_attributes(record: ExchangeRecord, candidates: Sequence[Candidate])
     if decision is not None:
         facts["headrace.decision.policy"] = decision.policy
         facts["headrace.decision.order"] = tuple(replica.id for replica in decision.order[:CANDIDATE_LIMIT])
+        facts["headrace.decision.prefill"] = decision.prefill.id if decision.prefill is not None else ""
         facts["headrace.decision.predicted_ttft_ms"] = decision.predicted_ttft_ms
         for tier, tokens in decision.predicted_cached.items():
             facts[f"headrace.decision.predicted_cached.{tier}"] = tokens
@@ -89,6 +90,8 @@ def candidate_attributes(candidate: Candidate) -> dict[str, Value]:
         facts["headrace.candidate.filtered"] = candidate.filtered
         return facts
     facts["headrace.candidate.cost_ms"] = candidate.cost_ms
+    if candidate.prefill:
+        facts["headrace.candidate.prefill"] = candidate.prefill
     for term, cost_ms in candidate.terms.items():
         facts[f"headrace.candidate.term.{term}_ms"] = cost_ms
     return facts

@@ -15,7 +15,7 @@ from opentelemetry.trace.status import Status, StatusCode
 from backends.contracts import Candidate
 from gateway.telemetry import attributes as say
 from gateway.telemetry.ids import IdSource
-from gateway.telemetry.record import ExchangeRecord, Value
+from gateway.telemetry.record import AttemptRecord, ExchangeRecord, Value
 
 _SEND_TIMEOUT_S = 10.0  # of one batch, retries included
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
@@ -39,7 +39,10 @@ class SpanBuilder:
         spans = [trace.exchange()]
         if record.decided:
             spans.append(trace.decision(self._ids.hex(16), candidates))
-        spans.extend(trace.attempt(index) for index in range(len(record.attempts)))
+        for number, attempt in enumerate(record.attempts, 1):
+            spans.append(trace.attempt(attempt, number))
+            if attempt.prefill is not None:
+                spans.append(trace.prefill(attempt, attempt.prefill, number))
         return spans
 
 
@@ -86,17 +89,23 @@ class _Trace:
             Status(StatusCode.UNSET),
         )
 
-    def attempt(self, index: int) -> ReadableSpan:
-        record = self._record
-        attempt = record.attempts[index]
+    def attempt(self, attempt: AttemptRecord, number: int) -> ReadableSpan:
+        return self._call("attempt", attempt, self._context, number)
+
+    def prefill(self, attempt: AttemptRecord, prefill: AttemptRecord, number: int) -> ReadableSpan:
+        """The other side of a pair, below the attempt that it was part of."""
+        return self._call("prefill", prefill, self._span_context(attempt.span_id), number)
+
+    def _call(self, name: str, attempt: AttemptRecord, parent: SpanContext, number: int) -> ReadableSpan:
+        """One request to one engine."""
         marks: tuple[_Mark, ...] = (("connected", attempt.connected, {}), ("first_byte", attempt.first_byte, {}))
         return self._span(
-            "attempt",
+            name,
             SpanKind.CLIENT,
             self._span_context(attempt.span_id),
-            self._context,
-            (attempt.started, attempt.ended or record.ended),
-            say.attempt_attributes(record, attempt, index + 1),
+            parent,
+            (attempt.started, attempt.ended or self._record.ended),
+            say.attempt_attributes(self._record, attempt, number),
             [mark for mark in marks if mark[1]],
             Status(StatusCode.ERROR, attempt.message) if attempt.fault else Status(StatusCode.UNSET),
         )

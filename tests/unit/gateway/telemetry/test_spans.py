@@ -8,10 +8,10 @@ from opentelemetry.trace import SpanKind
 from opentelemetry.trace.status import StatusCode
 
 from gateway.telemetry.ids import TraceContext
-from gateway.telemetry.record import ExchangeRecord
+from gateway.telemetry.record import AttemptRecord, ExchangeRecord
 from gateway.telemetry.sampling import Sampler
 from gateway.telemetry.spans import SpanBuilder
-from tests.unit.gateway.telemetry.conftest import WALL, counting_ids, finished
+from tests.unit.gateway.telemetry.conftest import A0, WALL, counting_ids, finished
 
 
 def spans_of(record: ExchangeRecord) -> list[ReadableSpan]:
@@ -35,6 +35,20 @@ def test_exchange_decision_and_attempts_hang_together() -> None:
     sent = [attempt.span_id for attempt in record.attempts]
     assert [f"{span.context.span_id:016x}" for span in (first, second)] == sent
     assert exchange.resource.attributes["service.version"] == "1.2.3"
+
+
+def test_the_other_side_of_a_pair_hangs_below_its_attempt() -> None:
+    record = finished()
+    attempt = record.attempts[1]
+    attempt.prefill = AttemptRecord(A0, "sglang", "00000000000000aa", 100.0041, ended=100.1, status=200)
+    spans = spans_of(record)
+    assert [span.name for span in spans] == ["chat glm", "decision", "attempt", "attempt", "prefill"]
+    prefill = spans[-1]
+    assert prefill.parent is not None
+    assert prefill.parent.span_id == int(attempt.span_id, 16)
+    assert prefill.attributes is not None
+    assert prefill.attributes["headrace.replica"] == "a/0"
+    assert prefill.attributes["headrace.attempt.number"] == 2
 
 
 def test_times_are_wall_times() -> None:
