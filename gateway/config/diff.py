@@ -10,8 +10,21 @@ from gateway.config.model import Config
 from gateway.config.node import Node
 from gateway.config.references import MASK, mask_url
 
-# Sockets are bound once: a new value of these takes effect at the next start.
-_BOUND_AT_START = ("listen.host", "listen.port", "listen.admin_host", "listen.admin_port")
+# What is made once: sockets and their limits, stores and tables. A new value takes effect at the next start.
+_BOUND_AT_START = (
+    "listen.host",
+    "listen.port",
+    "listen.admin_host",
+    "listen.admin_port",
+    "listen.tls",
+    "listen.body_limit_bytes",
+    "listen.request_timeout_s",
+    "retry.budget",
+    "retry.budget_min",
+    "state.url",
+    "state.memory_limit_bytes",
+    "kv_index.blocks",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +38,7 @@ class Change:
     @property
     def needs_restart(self) -> bool:
         """Whether a running gateway keeps the old value."""
-        return self.path in _BOUND_AT_START
+        return self.path in _BOUND_AT_START or self.path.startswith("listen.tls.")
 
     def __str__(self) -> str:
         """One line without secrets."""

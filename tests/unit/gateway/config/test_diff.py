@@ -63,3 +63,16 @@ def test_bound_sockets_need_a_restart() -> None:
         ("listen.port", True),
         ("listen.drain_s", False),
     ]
+
+
+def test_what_is_made_once_needs_a_restart() -> None:
+    tls = [{"cert_file": name, "key_file": "k"} for name in "ab"]
+    made_once: list[dict[str, Any]] = [
+        {"state": {"url": "redis://h"}}, {"state": {"memory_limit_bytes": 1}}, {"kv_index": {"blocks": 2000}},
+        {"retry": {"budget": 0.5}}, {"retry": {"budget_min": 1}}, {"listen": {"tls": tls[0]}},
+        {"listen": {"body_limit_bytes": 1}}, {"listen": {"request_timeout_s": 1}},
+    ]  # fmt: skip
+    for change in made_once:
+        assert [found.needs_restart for found in diff(_config(), _config(**change))] == [True]
+    renamed = diff(_config(listen={"tls": tls[0]}), _config(listen={"tls": tls[1]}))
+    assert [found.needs_restart for found in renamed] == [True]
