@@ -131,7 +131,7 @@ def _into_turn(turn: Turn) -> Give:
 def _lacking_messages(messages: list[_Message]) -> Iterator[tuple[str, Give]]:
     """The same for Chat."""
     for message in messages:
-        calls = message.get("tool_calls")
+        calls = message.get("tool_calls") if message["role"] == "assistant" else None  # of others it is not validated
         if calls and not message.get("reasoning_content") and not message.get("reasoning"):
             yield str(calls[0].get("id")), _into_message(message)
 

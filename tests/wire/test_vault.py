@@ -106,3 +106,10 @@ async def test_exchanges_go_on_without_the_store() -> None:
             await chat(one, FIRST)
             await chat(one, NEXT)
             assert reasoning_of(made) is None
+
+
+@pytest.mark.parametrize("calls", [{"a": 1}, "text", [3]])
+async def test_calls_where_they_have_no_business_are_left_alone(calls: object) -> None:
+    async with engine(thinks_and_calls()) as made, gateway(config_of([pool_of(made.url)], **ON)) as one:
+        await chat(one, [{"role": "user", "content": "hi", "tool_calls": calls}])
+        assert made.chats[-1].body["messages"][0]["tool_calls"] == calls
