@@ -36,7 +36,8 @@ class Learning:
         expected = x.decision.expected
         if expected is None or not exchange.first_token:
             return
-        cached = usage.cached if usage is not None and not usage.estimated else None
+        told = x.promised is not None and usage is not None and not usage.estimated
+        cached = usage.cached if told and usage is not None else None
         ttft_ms = (exchange.first_token - attempt.started) * 1e3
         self._cost_model.first_token(replica.id, expected, ttft_ms, now_s, cached_tokens=cached)
         self._pace(exchange, attempt, snapshot, usage)

@@ -50,6 +50,8 @@ class Pairing:
         member = self._fleet.member(prefill.id) if prefill is not None else None
         if prefill is None or member is None or handover is None or settings is None:
             return None
+        if handover.together:
+            x.promised = None  # what was cached is told to the prefill side only, whose answer is not the client's
         half = self._half(x, attempt, sent, prefill, member)
         host = urlsplit(prefill.url).hostname or ""
         link = Link(f"[{host}]" if ":" in host else host, settings.bootstrap_port, self._room(x))
