@@ -3,8 +3,8 @@
 What was sent to a replica is cached there for a while. How much fits is the replica's advertised capacity; how long it
 stays is learned from responses that reported less than was predicted. Every response corrects the entry.
 
-A prompt has few blocks here, each of kilobytes of text, so plain dicts are quicker than the arrays of `PrefixIndex`: any
-change of those costs a few hundred microseconds, however small it is.
+A prompt has few blocks here, each of kilobytes of text, so plain dicts are quicker than the arrays of `PrefixIndex`:
+any change of those costs a few hundred microseconds, however small it is.
 """
 
 from __future__ import annotations
