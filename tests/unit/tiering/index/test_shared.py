@@ -56,9 +56,12 @@ def test_a_reader_sees_all_of_a_batch_or_nothing(tmp_path: Path) -> None:
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
         churn = random.Random(2)
+        passing: list[int] = []
         for number in range(120):
             index.apply("a", [Stored(coming) if number % 2 else Removed(coming)])
-            index.apply("b", [Stored([churn.getrandbits(64) for _ in range(100)])])
+            # Enough to have the log cleaned several times, and gone soon: over the cap parts of batches are evicted.
+            gone, passing = passing, [churn.getrandbits(64) for _ in range(300)]
+            index.apply("b", [Removed(gone), Stored(passing)])
             index.apply("b", [Stored(lasting[:200]), Stored(coming[::3])])
             index.apply("a", [Stored(lasting)])
         index.apply("c", [Stored([1])])  # a third name: the reader's sign to stop
