@@ -81,10 +81,12 @@ def group_mask(group: int) -> int:
 
 def as_keys(hashes: list[int]) -> npt.NDArray[np.uint64]:
     """Block hashes as engines print them, signed or unsigned, as (n,) unsigned 64-bit words."""
-    try:
-        return np.frombuffer(array("Q", hashes), np.uint64)
-    except OverflowError:
-        return np.frombuffer(array("q", hashes), np.uint64)
+    for form in "Qq":
+        try:
+            return np.frombuffer(array(form, hashes), np.uint64)
+        except OverflowError:
+            continue
+    return np.array([value % (1 << 64) for value in hashes], np.uint64)  # both at once
 
 
 def chain_of_hashes(hashes: npt.NDArray[np.uint64], block: int, tokens: int, layout: Layout = Layout()) -> Chain:

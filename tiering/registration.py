@@ -37,8 +37,11 @@ def detect(engine: str, event: Stored, seeds: Sequence[str] = ()) -> Scheme | No
         return None
     hashes = [hash_ % (1 << 64) for hash_ in event.hashes]
     bigram = not isinstance(event.tokens[0], int)
-    ids = [pair[0] for pair in event.tokens] + [event.tokens[-1][1]] if bigram else event.tokens
-    tokens = np.array(ids, np.uint32)
+    try:
+        ids = [pair[0] for pair in event.tokens] + [event.tokens[-1][1]] if bigram else event.tokens
+        tokens = np.array(ids, np.uint32)
+    except (OverflowError, TypeError, ValueError, LookupError):
+        return None  # what are no ids tell nothing
     for scheme in candidates(engine, event.block_size, seeds):
         if scheme.hashes(scheme.digests(tokens, extras)).tolist() == hashes:
             return scheme

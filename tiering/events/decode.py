@@ -37,6 +37,7 @@ _STORED_FIELDS = {
              "kv_cache_spec_sliding_window", "locality", "ownership", "session_id"),
     "sglang": (*_STORED_COMMON, "cache_salt", "session_id", "lora_name"),
 }  # fmt: skip
+_COUNT_LIMIT = 1 << 31  # of numbers of groups and sizes in tokens
 _REMOVED_FIELDS = ("block_hashes", "medium", "group_idx", "locality", "ownership")
 
 
@@ -107,7 +108,7 @@ class Decoder:
             rank = rest[0] if rest and rest[0] is not None else None
             known = tuple(event for event in events if event is not None)
             return Batch(float(at), known, rank, len(events) - len(known))
-        except (msgspec.MsgspecError, ValueError, TypeError, LookupError, AttributeError) as error:
+        except (msgspec.MsgspecError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             raise BadEventError(f"not a batch of KV events: {type(error).__name__}") from error
 
     def _event(self, raw: dict[str, Any] | list[Any]) -> KvEvent | None:
@@ -123,7 +124,7 @@ class Decoder:
 
 def _removed(fields: dict[str, Any]) -> Removed | None:
     tier = MEDIA.get(fields.get("medium") or "GPU")
-    return Removed(_hashes(fields["block_hashes"]), tier, fields.get("group_idx") or 0) if tier else None
+    return Removed(_hashes(fields["block_hashes"]), tier, _count(fields, "group_idx")) if tier else None
 
 
 def _stored(fields: dict[str, Any]) -> Stored | None:
@@ -135,16 +136,42 @@ def _stored(fields: dict[str, Any]) -> Stored | None:
     return Stored(
         hashes=_hashes(fields["block_hashes"]),
         tier=tier,
-        group=get("group_idx") or 0,
-        tokens=get("token_ids") or (),
+        group=_count(fields, "group_idx"),
+        tokens=_list(get("token_ids")),
         parent=None if parent is None else _hashes([parent])[0],
-        block_size=get("block_size") or 0,
-        extra=get("extra_keys") or (),
-        salt=get("cache_salt"),
-        lora=get("lora_name"),
-        kind=get("kv_cache_spec_kind") or "",
-        window=get("kv_cache_spec_sliding_window") or 0,
+        block_size=_count(fields, "block_size"),
+        extra=_lists(get("extra_keys")),
+        salt=_text(get("cache_salt")),
+        lora=_text(get("lora_name")),
+        kind=_text(get("kv_cache_spec_kind")) or "",
+        window=_count(fields, "kv_cache_spec_sliding_window"),
     )
+
+
+def _count(fields: dict[str, Any], name: str) -> int:
+    value = index(fields.get(name) or 0)
+    if not 0 <= value < _COUNT_LIMIT:
+        raise ValueError(f"{name} out of range")
+    return value
+
+
+def _list(value: Any) -> Sequence[Any]:
+    if value is not None and not isinstance(value, list):
+        raise TypeError("not a list")
+    return value or ()
+
+
+def _lists(value: Any) -> Sequence[Sequence[Any] | None]:
+    lists = _list(value)
+    for item in lists:
+        _list(item)
+    return lists
+
+
+def _text(value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise TypeError("not a text")
+    return value
 
 
 def _hashes(raw: list[Any]) -> list[int]:

@@ -77,11 +77,15 @@ class HashCheck:
     def _see(self, event: Stored) -> None:
         if event.kind and len(self.groups) < 64:
             self.groups.setdefault(event.group, GroupSeen(event.kind, event.window))
-        if not event.tokens or event.kind not in _CHECKED_KINDS:
+        if not event.tokens or not event.hashes or event.kind not in _CHECKED_KINDS:
             return
         self.block_size = event.block_size or self.block_size
         if isinstance(event.tokens[0], int) and (event.parent is None or event.parent in self._digests):
-            self._compare(event, np.array(event.tokens[: _PER_EVENT * self._scheme.block], np.uint32))
+            try:
+                tokens = np.array(event.tokens[: _PER_EVENT * self._scheme.block], np.uint32)
+            except (OverflowError, TypeError, ValueError):
+                return  # what are no ids prove nothing
+            self._compare(event, tokens)
 
     def _compare(self, event: Stored, tokens: Tokens) -> None:
         scheme, extras = self._scheme, extras_of(event)
