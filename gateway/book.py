@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 import aiohttp
+import structlog
 
 from backends.capabilities import Capabilities, capabilities
 from backends.contract import Contradiction, PoolContract
@@ -24,6 +25,9 @@ from gateway.config.pairs import prefill_pools
 from gateway.contracts import target
 from gateway.dialects.target import Target
 from gateway.requirements import speaking
+from policies.compatibility import check_pair
+
+log = structlog.get_logger("headrace.contracts")
 
 _INCIDENTS = 256
 _TEXT_PATH = "/v1/chat/completions"
@@ -48,6 +52,7 @@ class ContractBook:
         "contracts",
         "incidents",
         "targets",
+        "unfit",
     )
 
     def __init__(self, kinds: Registry, fleet: Fleet, clock: Clock, count: Callable[[str, str], None]) -> None:
@@ -66,6 +71,7 @@ class ContractBook:
         self.contracts: dict[str, PoolContract] = {}
         self.capabilities: dict[str, Capabilities] = {}
         self.targets: dict[str, Target] = {}
+        self.unfit: frozenset[str] = frozenset()  # decode pools that must not take their prefill pool's KV
         self.incidents: deque[Contradiction] = deque(maxlen=_INCIDENTS)  # the newest last
 
     def apply(self, config: Config, bases: Mapping[str, Target]) -> None:
@@ -82,6 +88,7 @@ class ContractBook:
         for name in self.contracts.keys() - self._aims.keys():
             del self.contracts[name]
         self._measure_room()
+        self._compare_pairs()
 
     def watch(self, session: aiohttp.ClientSession, supervisor: Supervisor) -> None:
         """Probe from now on, by the configuration of the last `apply`."""
@@ -129,6 +136,7 @@ class ContractBook:
         if contract.pool in self._bases:
             self._take(contract)
             self._measure_room()
+            self._compare_pairs()
 
     def _contradicted(self, incident: Contradiction) -> None:
         self.incidents.append(incident)
@@ -139,6 +147,18 @@ class ContractBook:
         self.contracts[name] = contract
         self.capabilities[name] = capabilities(contract)
         self.targets[name] = speaking(self._bases[name], contract)
+
+    def _compare_pairs(self) -> None:
+        """Keep decode pools from the KV of a prefill pool that turned out to be unlike them."""
+        for pool in self._config.pools if self._config is not None else ():
+            prefill = self.contracts.get(pool.prefill.pool) if pool.prefill is not None else None
+            if prefill is None:
+                continue
+            findings = check_pair(prefill, self.contracts[pool.name])
+            refused = [finding.message for finding in findings if finding.severity == "refuse"]
+            if refused and pool.name not in self.unfit:
+                log.warning("prefill/decode pair not used", pool=pool.name, reason="; ".join(refused))
+            self.unfit = self.unfit | {pool.name} if refused else self.unfit - {pool.name}
 
     def _measure_room(self) -> None:
         if self._config is None:

@@ -118,8 +118,10 @@ class Placement:
             refused=x.eligible.refused or _NOBODY,
         )
         if x.model.name in x.runtime.paired:
-            partners = x.runtime.partners
-            request.partners = {pool.name: partners[pool.name] for pool in pools if pool.name in partners}
+            partners, unfit = x.runtime.partners, self._book.unfit
+            request.partners = {
+                pool.name: () if pool.name in unfit else partners[pool.name] for pool in pools if pool.name in partners
+            }
             request.alone = x.runtime.alone
         if plan is not None:
             chain = plan.pools[pools[0].name].prompt.chain

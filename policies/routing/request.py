@@ -34,5 +34,5 @@ class RouteRequest:
     spill_back_ms: float = 0.0  # and taken back once it is within this
     exclude: frozenset[str] = frozenset()  # replica ids that must not be tried again
     refused: Mapping[str, str] = field(default_factory=dict)  # pool -> why its contract does not fit: evidence only
-    partners: Mapping[str, tuple[PoolShare]] = field(default_factory=dict)  # decode pool -> its prefill pool
+    partners: Mapping[str, tuple[PoolShare, ...]] = field(default_factory=dict)  # decode pool -> prefill pool, if any
     alone: frozenset[str] = frozenset()  # decode pools that can prefill themselves when no partner is left

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -264,3 +265,16 @@ async def test_every_policy_makes_pairs(routing: str) -> None:
                 assert answer.status == 200
             assert len(prefill.chats) == len(decode.chats) == 1
             await running.settled()
+
+
+async def test_pools_that_turn_out_unlike_are_no_pair() -> None:
+    async with engine(hands_over()) as prefill, engine(completes()) as decode, pairs(prefill, decode) as running:
+        book = running.app.book
+        for pool, kv_dtype in (("p", "bf16"), ("d", "fp8")):
+            known = book.contracts[pool]
+            book._learned(replace(known, terms=replace(known.terms, kv_dtype=kv_dtype)))
+        async with running.chat() as answer:
+            assert answer.status == 200
+        assert not prefill.chats
+        assert len(decode.chats) == 1
+        await running.settled()
