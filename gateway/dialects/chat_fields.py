@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Raw
 
-from gateway.dialects.fields import SAMPLING, Count, invalid, table, unsupported
+from gateway.dialects.fields import SAMPLING, Count, invalid, table, type_of, unsupported
 from gateway.dialects.model import Format, Reasoning
 
 _ENGINE: dict[str, Any] = {
@@ -139,9 +139,11 @@ def read_format(value: dict[str, Any] | None) -> Format:
     """`response_format`. Raises GatewayError for an unknown type or a schema that is none."""
     if value is None:
         return Format()
-    kind = value.get("type")
-    if kind in {"text", "json_object"}:
-        return Format(kind)
+    kind = type_of(value)
+    if kind == "text":
+        return Format()
+    if kind == "json_object":
+        return Format("json_object")
     if kind != "json_schema":
         raise unsupported("response_format.type", f"{kind!r} is not one of text, json_object, json_schema")
     inner = value.get("json_schema")

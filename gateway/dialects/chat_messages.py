@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from gateway.dialects.chunk import Fields
-from gateway.dialects.fields import invalid, missing, read, unsupported
+from gateway.dialects.fields import invalid, missing, object_of, read, unsupported
 from gateway.dialects.model import Scan
 from gateway.dialects.tools import engine_name, is_object, object_arguments
 from gateway.dialects.turns import split_thinking
@@ -118,7 +118,10 @@ def _given(value: Raw) -> bool:
 def _scan_assistant(place: str, message: _Message, found: Scan) -> None:
     if _given(message.reasoning):
         found.reasoning = True
-    if _given(message.function_call) or (found.thinking and _THINK_END in bytes(message.content)):
+    if _given(message.function_call):
+        read(f"{place}.function_call", _called.decode, message.function_call)
+        found.edits = True
+    if found.thinking and _THINK_END in bytes(message.content):
         found.edits = True
     if not _given(message.tool_calls):
         return
@@ -210,7 +213,7 @@ def _files(message: Fields, place: str) -> None:
     for position, part in enumerate(parts):
         if part.get("type") == "file":
             where = f"{place}[{position}].file"
-            parts[position] = {"type": "text", "text": document_text(part.get("file") or {}, where)}
+            parts[position] = {"type": "text", "text": document_text(object_of(part.get("file"), where), where)}
     message["content"] = _raw(parts)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from gateway.dialects.fields import at, invalid, missing, unsupported
+from gateway.dialects.fields import at, invalid, missing, object_of, type_of, unsupported
 from gateway.dialects.model import Request, ToolChoice
 from gateway.dialects.tools import ToolList
 
@@ -83,16 +83,20 @@ def _add_other(collected: ToolList, tool: _Tool, place: str) -> None:
 def _choice(collected: ToolList, given: Any) -> ToolChoice:
     if given is None or given in ("auto", "none", "required"):
         return collected.settle(ToolChoice(given or "auto"))
-    kind = given.get("type") if isinstance(given, dict) else None
+    kind = type_of(given)
     if kind in {"function", "custom"}:
-        name = (given.get(kind) or {}).get("name")
+        name = object_of(given.get(kind), f"tool_choice.{kind}").get("name")
         if not isinstance(name, str):
             raise missing(f"tool_choice.{kind}.name")
         return collected.settle(ToolChoice(), name, kind)
     if kind == "allowed_tools":
-        allowed = given.get("allowed_tools") or {}
-        entries = [entry.get(entry.get("type")) or {} for entry in allowed.get("tools") or ()]
-        collected.allow({str(entry.get("name")) for entry in entries})
+        allowed = object_of(given.get("allowed_tools"), "tool_choice.allowed_tools")
+        tools = allowed.get("tools") or []
+        if not isinstance(tools, list):
+            raise invalid("tool_choice.allowed_tools.tools", "expected a list")
+        entries = [object_of(entry, "tool_choice.allowed_tools.tools") for entry in tools]
+        inner = [object_of(entry.get(type_of(entry) or ""), "tool_choice.allowed_tools.tools") for entry in entries]
+        collected.allow({str(entry.get("name")) for entry in inner})
         return collected.settle(ToolChoice("required" if allowed.get("mode") == "required" else "auto"))
     raise unsupported("tool_choice", "expected none, auto, required, or the tool to call")
 

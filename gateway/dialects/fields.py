@@ -115,6 +115,19 @@ def read(param: str, decoder: Any, value: Raw) -> Any:
         raise at(param, error) from None
 
 
+def type_of(value: Any) -> str | None:
+    """The `type` of an object; None for what is no object or names none."""
+    kind = value.get("type") if isinstance(value, dict) else None
+    return kind if isinstance(kind, str) else None
+
+
+def object_of(value: Any, param: str) -> dict[str, Any]:
+    """A decoded value that must be an object, {} for null. Raises GatewayError naming `param`."""
+    if value is not None and not isinstance(value, dict):
+        raise invalid(param, "expected an object")
+    return value or {}
+
+
 def check(fields: Mapping[str, Raw], known: Mapping[str, Field]) -> tuple[dict[str, Any], dict[str, Raw], list[str]]:
     """Validate all fields. Returns (values of those that are set, those to forward, names of those without effect)."""
     values: dict[str, Any] = {}

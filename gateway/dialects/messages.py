@@ -21,6 +21,7 @@ from gateway.dialects.fields import (
     read_object,
     session_of,
     table,
+    type_of,
     unsupported,
 )
 from gateway.dialects.ids import Ids
@@ -202,7 +203,7 @@ def _reasoning(values: dict[str, Any]) -> Reasoning:
         validated(effort, "output_config.effort")
     if thinking is None:
         return Reasoning(effort, visible="unasked")
-    kind, budget = thinking.get("type"), thinking.get("budget_tokens")
+    kind, budget = type_of(thinking), thinking.get("budget_tokens")
     if kind == "disabled":
         return Reasoning("none", visible="none")
     if kind not in {"enabled", "adaptive", "between_tools"}:
@@ -223,7 +224,7 @@ def _tools(request: Request, values: dict[str, Any]) -> None:
     for position, tool in enumerate(values.get("tools", ())):
         _tool(collected, tool, f"tools.{position}")
     given = values.get("tool_choice", {"type": "auto"})
-    kind = given.get("type")
+    kind = type_of(given)
     parallel = not given["disable_parallel_tool_use"] if "disable_parallel_tool_use" in given else None
     if kind == "tool":
         choice = collected.settle(ToolChoice(parallel=parallel), str(given.get("name")), "any")
@@ -237,6 +238,8 @@ def _tools(request: Request, values: dict[str, Any]) -> None:
 
 def _tool(collected: ToolList, tool: _Object, place: str) -> None:
     kind, name = tool.get("type"), tool.get("name")
+    if kind is not None and not isinstance(kind, str):
+        raise invalid(f"{place}.type", "expected a string")
     if kind not in {None, "custom"}:
         collected.hosted(str(kind), place, name=name)
         return

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from gateway.dialects.chat_messages import decoded_text, titled
-from gateway.dialects.fields import invalid, missing, unsupported
+from gateway.dialects.fields import invalid, missing, object_of, unsupported
 from gateway.dialects.model import ImagePart, Part, ReasoningPart, TextPart, ToolCallPart, ToolResultPart, Turn
 from gateway.dialects.seal import Seal
 from gateway.dialects.tools import engine_name
@@ -118,7 +118,7 @@ class MessagesReader:
         return [TextPart(self._field(block, "text", place))]
 
     def _image(self, block: dict[str, Any], place: str) -> list[Part]:
-        source = block.get("source") or {}
+        source = object_of(block.get("source"), f"{place}.source")
         kind = source.get("type")
         self.modalities.add("image")
         if kind == "base64":
@@ -130,7 +130,7 @@ class MessagesReader:
         raise unsupported(f"{place}.source", f"images from {kind!r} are not served: send base64 or url")
 
     def _document(self, block: dict[str, Any], place: str) -> list[Part]:
-        source, title = block.get("source") or {}, block.get("title")
+        source, title = object_of(block.get("source"), f"{place}.source"), block.get("title")
         kind, media = source.get("type"), source.get("media_type")
         if kind == "text":
             return [TextPart(titled(self._field(source, "data", f"{place}.source"), title))]

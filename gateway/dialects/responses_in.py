@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from gateway.dialects.chat_messages import document_text
-from gateway.dialects.fields import invalid, missing, unsupported
+from gateway.dialects.fields import invalid, missing, type_of, unsupported
 from gateway.dialects.model import (
     ImagePart,
     MediaPart,
@@ -84,7 +84,7 @@ class ResponsesReader:
             reader = self._read.get(str(kind))
             if reader is not None:
                 reader(item, place)
-            elif kind in _SILENT:
+            elif str(kind) in _SILENT:
                 self.warnings.append(f"{place}: an item of type {kind} was left out")
             elif kind is None:
                 raise missing(f"{place}.type")
@@ -114,7 +114,7 @@ class ResponsesReader:
         return [self._part(part, f"{place}[{position}]") for position, part in enumerate(content)]
 
     def _part(self, part: Any, place: str) -> Part:
-        kind = part.get("type") if isinstance(part, dict) else None
+        kind = type_of(part)
         if kind in {"input_text", "output_text", "text", "summary_text", "refusal"}:
             text = part.get("refusal" if kind == "refusal" else "text")
             if not isinstance(text, str):
@@ -160,7 +160,9 @@ class ResponsesReader:
             self._assistant().parts.append(ReasoningPart(opened[1], opened[0]))
             return
         for key in ("content", "summary"):
-            text = "".join(str(part.get("text", "")) for part in item.get(key) or () if isinstance(part, dict))
+            parts = item.get(key)
+            texts = [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+            text = "".join(str(part.get("text", "")) for part in texts)
             if text:
                 self._assistant().parts.append(ReasoningPart(text))
                 return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.dialects.fields import invalid, missing, unsupported
+from gateway.dialects.fields import invalid, missing, type_of, unsupported
 from gateway.dialects.model import Request, ToolChoice
 from gateway.dialects.tools import ToolList
 
@@ -65,7 +65,7 @@ def _function(collected: ToolList, tool: Item, place: str, namespace: str | None
 def _choice(collected: ToolList, given: Any) -> ToolChoice:
     if given is None or given in ("auto", "none", "required"):
         return collected.settle(ToolChoice(given or "auto"))
-    kind = given.get("type") if isinstance(given, dict) else None
+    kind = type_of(given)
     if kind in {"function", "custom"}:
         return collected.settle(ToolChoice(), _name(given, "tool_choice"), kind)
     if kind == "allowed_tools":
