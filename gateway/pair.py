@@ -39,7 +39,9 @@ class Half:
         limit_s = self._pool.config.timeouts.first_byte_s
         try:
             async with asyncio.timeout(limit_s):
-                return await self._asked(body)
+                answer = await self._asked(body)
+            self._lease.first_token(self._clock.monotonic())
+            return answer
         except EngineFailure as failure:
             self.failed(failure)
             raise

@@ -181,9 +181,12 @@ async def test_work_is_counted_where_it_is_done() -> None:
                 assert table.prefill_tokens[rows["p/0"]] > 0
                 assert table.prefill_tokens[rows["d/0"]] == 0
                 assert table.context_tokens[rows["d/0"]] > 0
+                member = running.app.fleet.member("p/0")
+                seen_s = member.progress_s
                 prefilled.set()
                 while not decode.chats:
                     await asyncio.sleep(0.005)
+                assert member.progress_s > seen_s  # or a busy prefill replica would look silent
                 assert table.exchanges[rows["p/0"]] == table.prefill_tokens[rows["p/0"]] == 0
                 decoded.set()
                 await asking
