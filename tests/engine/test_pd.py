@@ -50,7 +50,7 @@ def pair(kind: Kind, folder: Path) -> Iterator[Running]:
         first = stack.enter_context(ExitStack())
         prefill = first.enter_context(server(kind, folder, ["--pd", "prefill", *options[0]]))
         decode = stack.enter_context(server(kind, folder, ["--pd", "decode", *options[1]]))
-        common = {"engine": kind.name, "model": MODEL, "probe": {"golden": False}}
+        common = {"engine": kind.name, "model": MODEL, "probe": {"golden": False, "timeout_s": 60.0}}
         config = {
             "pools": [
                 {"name": "p", "replicas": [prefill.url], **common},

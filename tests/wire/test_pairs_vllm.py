@@ -181,7 +181,7 @@ async def test_work_is_counted_where_it_is_done() -> None:
                 assert table.prefill_tokens[rows["p/0"]] > 0
                 assert table.prefill_tokens[rows["d/0"]] == 0
                 assert table.context_tokens[rows["d/0"]] > 0
-                member = running.app.fleet.member("p/0")
+                member = next(member for member in running.app.fleet if member.id == "p/0")
                 seen_s = member.progress_s
                 prefilled.set()
                 while not decode.chats:
@@ -235,7 +235,7 @@ async def test_a_clients_own_parameters_never_get_through() -> None:
         "bootstrap_room": 5,
         "vllm_xargs": {"kv_transfer_params": "x", "kept": 1},
     }
-    more = {"auth": {"mode": "keys"}, "tenants": [tenant]}
+    more: dict[str, Any] = {"auth": {"mode": "keys"}, "tenants": [tenant]}
     headers = {"authorization": f"Bearer {KEY}"}
     async with engine(hands_over()) as prefill, engine(completes()) as decode:
         async with pairs(prefill, decode, **more) as running:

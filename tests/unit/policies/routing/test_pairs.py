@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from tests.unit.policies.routing.fleet import Desk, of_replicas
 PROFILE = PoolFacts(load_profile("h100-fp8", "vllm"), gpus=8, price_per_gpu_hour=2.5)
 FACTS = {"p": PROFILE, "d": PROFILE, "whole": PROFILE}
 D, P = PoolShare("d"), PoolShare("p")
-PAIRED = {"pools": (D,), "partners": {"d": (P,)}, "prompt_tokens": 20_000}
+PAIRED: dict[str, Any] = {"pools": (D,), "partners": {"d": (P,)}, "prompt_tokens": 20_000}
 
 
 def desk(policy: str = "latency", **pools: int) -> Desk:
