@@ -138,11 +138,12 @@ class Endpoints:
         return table
 
     def _tokenize(self, asked: Arguments) -> web.Response:
+        kind: Kind = "chat" if "messages" in asked else "completions"
         try:
+            self._flavour.parse(kind, encode(asked), "application/json")
             self._flavour.check_model(asked, self._served)
         except Refusal as refusal:
             return _json(refusal.body, refusal.status)
-        kind: Kind = "chat" if "messages" in asked else "completions"
         tokens = self._generator.reader.read(kind, asked, {}, _FRESH).prompts[0]
         strings = [text for _, text in self._tokenizer.shown(tokens)] if asked.get("return_token_strs") else None
         return _json(self._flavour.tokenized(tokens, strings, self._served))

@@ -175,6 +175,15 @@ def _is_int(value: Any) -> bool:
     return number(value) is not None
 
 
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _is_format(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("json_schema") or {}, dict)
+
+
+_NOT_AN_OBJECT = "Input should be a valid dictionary"
 _NOT_A_NUMBER = "Input should be a valid number, unable to parse string as a number"
 _NOT_AN_INTEGER = "Input should be a valid integer, unable to parse string as an integer"
 _FIELDS: tuple[tuple[str, Callable[[Any], bool], str, str], ...] = (
@@ -186,6 +195,13 @@ _FIELDS: tuple[tuple[str, Callable[[Any], bool], str, str], ...] = (
     ("n", _is_int, "int_parsing", _NOT_AN_INTEGER),
     ("priority", _is_int, "int_parsing", _NOT_AN_INTEGER),
     ("stream", lambda value: isinstance(value, bool), "bool_parsing", "Input should be a valid boolean"),
+    ("tools", lambda value: isinstance(value, list), "list_type", "Input should be a valid list"),
+    ("stop", lambda value: isinstance(value, str | list), "string_type", "Input should be a valid string"),
+    ("response_format", _is_format, "model_attributes_type", _NOT_AN_OBJECT),
+    ("structured_outputs", _is_object, "model_attributes_type", _NOT_AN_OBJECT),
+    ("stream_options", _is_object, "model_attributes_type", _NOT_AN_OBJECT),
+    ("chat_template_kwargs", _is_object, "dict_type", _NOT_AN_OBJECT),
+    ("reasoning", _is_object, "model_attributes_type", _NOT_AN_OBJECT),
 )
 
 

@@ -48,6 +48,14 @@ async def test_equal_seeds_give_equal_servers(engine: str) -> None:
     assert answers[0] != answers[2]
 
 
+@pytest.mark.parametrize("path", ["/tokenize", "/v1/chat/completions"])
+@pytest.mark.parametrize("odd", [{"tools": True}, {"stop": 3}, {"response_format": 1.5}, {"reasoning": "x"}])
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+async def test_fields_of_the_wrong_type_are_refused(engine: str, odd: dict[str, object], path: str) -> None:
+    async with simulator(engine) as sim:
+        assert (await sim.post(path, {"model": "sim", "messages": HELLO, **odd})).status == 400
+
+
 async def test_prompt_tokens_are_those_of_tokenize() -> None:
     async with simulator("vllm") as sim:
         counted = await (await sim.post("/tokenize", {"model": "sim", "messages": HELLO})).json()
