@@ -66,13 +66,13 @@ def pair(kind: Kind, folder: Path) -> Iterator[Running]:
         yield Running(stack.enter_context(gateway(config, folder)), prefill, decode, first)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="class")
 def vllm_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     with pair(VLLM, tmp_path_factory.mktemp("vllm")) as running:
         yield running
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="class")
 def sglang_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     with pair(SGLANG, tmp_path_factory.mktemp("sglang")) as running:
         yield running
@@ -128,48 +128,56 @@ def transferred(running: Running) -> float:
     return sum(map(float, found))
 
 
-def test_vllm_answers_as_one_engine_alone(vllm_pair: Running) -> None:
-    before = transferred(vllm_pair)
-    check_answers(vllm_pair)
-    assert transferred(vllm_pair) > before
-    with OpenAI(base_url=f"{vllm_pair.prefill.url}/v1", api_key="none", timeout=300) as alone:
+class TestVllm:
+    """The pair is gone before the next one starts: four engines are too many for a small machine."""
+
+    def test_answers_as_one_engine_alone(self, vllm_pair: Running) -> None:
+        before = transferred(vllm_pair)
+        check_answers(vllm_pair)
+        assert transferred(vllm_pair) > before
+        with OpenAI(base_url=f"{vllm_pair.prefill.url}/v1", api_key="none", timeout=300) as alone:
+            with vllm_pair.client() as client:
+                question = f"{LONG}Where does the water go?"
+                assert ask(client, question, limit=24) == ask(alone, question, limit=24, model=MODEL)
+
+    def test_serves_forced_tools_and_several_choices(self, vllm_pair: Running) -> None:
+        name = {"type": "string", "maxLength": 8}
+        parameters = {
+            "type": "object",
+            "properties": {"city": name},
+            "required": ["city"],
+            "additionalProperties": False,
+        }
+        tool: Any = {"type": "function", "function": {"name": "weather", "parameters": parameters, "strict": True}}
         with vllm_pair.client() as client:
-            question = f"{LONG}Where does the water go?"
-            assert ask(client, question, limit=24) == ask(alone, question, limit=24, model=MODEL)
+            answer = client.chat.completions.create(
+                model="smol",
+                messages=[{"role": "user", "content": "How is the weather in Rome?"}],
+                tools=[tool],
+                tool_choice="required",
+                max_tokens=80,
+                temperature=0,
+            )
+            calls: Any = answer.choices[0].message.tool_calls
+            assert "city" in json.loads(calls[0].function.arguments)
+            several = client.chat.completions.create(
+                model="smol", messages=[{"role": "user", "content": "Hello"}], n=2, max_tokens=4
+            )
+            assert len(several.choices) == 2
+
+    def test_decodes_alone_when_prefill_is_gone(self, vllm_pair: Running) -> None:
+        vllm_pair.prefill_stack.close()
+        with vllm_pair.client() as client:
+            assert ask(client, capital("France")) == "The capital of France is Paris."
 
 
-def test_vllm_serves_forced_tools_and_several_choices(vllm_pair: Running) -> None:
-    name = {"type": "string", "maxLength": 8}
-    parameters = {"type": "object", "properties": {"city": name}, "required": ["city"], "additionalProperties": False}
-    tool: Any = {"type": "function", "function": {"name": "weather", "parameters": parameters, "strict": True}}
-    with vllm_pair.client() as client:
-        answer = client.chat.completions.create(
-            model="smol",
-            messages=[{"role": "user", "content": "How is the weather in Rome?"}],
-            tools=[tool],
-            tool_choice="required",
-            max_tokens=80,
-            temperature=0,
-        )
-        calls: Any = answer.choices[0].message.tool_calls
-        assert "city" in json.loads(calls[0].function.arguments)
-        several = client.chat.completions.create(
-            model="smol", messages=[{"role": "user", "content": "Hello"}], n=2, max_tokens=4
-        )
-        assert len(several.choices) == 2
+class TestSglang:
+    """A decode server that cannot do without its partner."""
 
+    def test_answers_as_one_engine_alone(self, sglang_pair: Running) -> None:
+        check_answers(sglang_pair)
 
-def test_vllm_decodes_alone_when_prefill_is_gone(vllm_pair: Running) -> None:
-    vllm_pair.prefill_stack.close()
-    with vllm_pair.client() as client:
-        assert ask(client, capital("France")) == "The capital of France is Paris."
-
-
-def test_sglang_answers_as_one_engine_alone(sglang_pair: Running) -> None:
-    check_answers(sglang_pair)
-
-
-def test_sglang_says_so_when_prefill_is_gone(sglang_pair: Running) -> None:
-    sglang_pair.prefill_stack.close()
-    with sglang_pair.client() as client, pytest.raises(InternalServerError):
-        ask(client, capital("France"))
+    def test_says_so_when_prefill_is_gone(self, sglang_pair: Running) -> None:
+        sglang_pair.prefill_stack.close()
+        with sglang_pair.client() as client, pytest.raises(InternalServerError):
+            ask(client, capital("France"))
