@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from gateway.dialects.fields import at, invalid, missing, object_of, type_of, unsupported
+from gateway.dialects.fields import at, invalid, list_of, missing, object_of, type_of, unsupported
 from gateway.dialects.model import Request, ToolChoice
 from gateway.dialects.tools import ToolList
 
@@ -77,7 +77,7 @@ def _add_other(collected: ToolList, tool: _Tool, place: str) -> None:
     elif tool.custom is None:
         raise missing(f"{place}.custom")
     else:
-        collected.custom(tool.custom.name, tool.custom.description, tool.custom.format)
+        collected.custom(tool.custom.name, tool.custom.description, tool.custom.format, f"{place}.custom")
 
 
 def _choice(collected: ToolList, given: Any) -> ToolChoice:
@@ -91,9 +91,7 @@ def _choice(collected: ToolList, given: Any) -> ToolChoice:
         return collected.settle(ToolChoice(), name, kind)
     if kind == "allowed_tools":
         allowed = object_of(given.get("allowed_tools"), "tool_choice.allowed_tools")
-        tools = allowed.get("tools") or []
-        if not isinstance(tools, list):
-            raise invalid("tool_choice.allowed_tools.tools", "expected a list")
+        tools = list_of(allowed.get("tools"), "tool_choice.allowed_tools.tools")
         entries = [object_of(entry, "tool_choice.allowed_tools.tools") for entry in tools]
         inner = [object_of(entry.get(type_of(entry) or ""), "tool_choice.allowed_tools.tools") for entry in entries]
         collected.allow({str(entry.get("name")) for entry in inner})

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Raw
 
 from gateway.dialects.effort import Choice, choose
-from gateway.dialects.fields import unsupported
+from gateway.dialects.fields import header_list, unsupported
 from gateway.dialects.grammar import engine_grammar
 from gateway.dialects.model import Request
 from gateway.dialects.registry import EngineRequest
@@ -30,16 +30,10 @@ def client_headers(request: Request, effort: Choice) -> dict[str, str]:
     if effort.header is not None:
         headers["x-gateway-reasoning-effort"] = effort.header
     if request.ignored:
-        headers["x-gateway-ignored-params"] = _listed(request.ignored)
+        headers["x-gateway-ignored-params"] = header_list(request.ignored)
     if request.dropped_tools:
-        headers["x-gateway-dropped-tools"] = _listed(request.dropped_tools)
+        headers["x-gateway-dropped-tools"] = header_list(request.dropped_tools)
     return headers
-
-
-def _listed(names: list[str]) -> str:
-    """Names as a header value: printable ASCII, each once, no more than fits."""
-    clean = ("".join(c for c in name if 32 < ord(c) < 127 and c != ",")[:80] for name in dict.fromkeys(names))
-    return ", ".join(name for name in clean if name)[:1024]
 
 
 class Body:

@@ -128,6 +128,26 @@ def object_of(value: Any, param: str) -> dict[str, Any]:
     return value or {}
 
 
+def list_of(value: Any, param: str) -> list[Any]:
+    """A decoded value that must be a list, [] for null. Raises GatewayError naming `param`."""
+    if value is not None and not isinstance(value, list):
+        raise invalid(param, "expected a list")
+    return value or []
+
+
+def text_of(value: Any, param: str) -> str | None:
+    """A decoded value that must be a string or null. Raises GatewayError naming `param`."""
+    if value is not None and not isinstance(value, str):
+        raise invalid(param, "expected a string")
+    return value
+
+
+def header_list(names: list[str]) -> str:
+    """Names as a header value: printable ASCII, each once, no more than fits."""
+    clean = ("".join(c for c in name if 32 < ord(c) < 127 and c != ",")[:80] for name in dict.fromkeys(names))
+    return ", ".join(name for name in clean if name)[:1024]
+
+
 def check(fields: Mapping[str, Raw], known: Mapping[str, Field]) -> tuple[dict[str, Any], dict[str, Raw], list[str]]:
     """Validate all fields. Returns (values of those that are set, those to forward, names of those without effect)."""
     values: dict[str, Any] = {}

@@ -21,6 +21,7 @@ from gateway.dialects.fields import (
     read_object,
     session_of,
     table,
+    text_of,
     type_of,
     unsupported,
 )
@@ -241,7 +242,7 @@ def _tool(collected: ToolList, tool: _Object, place: str) -> None:
     if kind is not None and not isinstance(kind, str):
         raise invalid(f"{place}.type", "expected a string")
     if kind not in {None, "custom"}:
-        collected.hosted(str(kind), place, name=name)
+        collected.hosted(str(kind), place, name=text_of(name, f"{place}.name"))
         return
     schema = tool.get("input_schema")
     if not isinstance(name, str) or not name:

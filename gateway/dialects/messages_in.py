@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from gateway.dialects.chat_messages import decoded_text, titled
-from gateway.dialects.fields import invalid, missing, object_of, unsupported
+from gateway.dialects.fields import invalid, list_of, missing, object_of, type_of, unsupported
 from gateway.dialects.model import ImagePart, Part, ReasoningPart, TextPart, ToolCallPart, ToolResultPart, Turn
 from gateway.dialects.seal import Seal
 from gateway.dialects.tools import engine_name
@@ -64,9 +64,9 @@ class MessagesReader:
     def _user(self, blocks: Blocks, place: str) -> None:
         """Tool results come first, each as a turn: engines want them right after the calls."""
         rest: list[Part] = []
-        for position, block in enumerate(blocks):
+        for position, block in enumerate(list_of(blocks, f"{place}.content")):
             where = f"{place}.content.{position}"
-            if block.get("type") == "tool_result":
+            if type_of(block) == "tool_result":
                 self.turns.append(Turn("tool", [self._result(block, where)]))
             else:
                 rest += self._block(block, where)

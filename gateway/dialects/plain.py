@@ -18,7 +18,7 @@ from gateway.dialects.base import Transcoder, Usage
 from gateway.dialects.chat_messages import scan
 from gateway.dialects.chunk import decode_fields, read_usage
 from gateway.dialects.failures import truncated
-from gateway.dialects.fields import missing, read, read_object, unsupported
+from gateway.dialects.fields import header_list, missing, read, read_object, unsupported
 from gateway.dialects.ids import Ids
 from gateway.dialects.model import Request, Traits
 from gateway.dialects.passthrough import raw
@@ -71,7 +71,7 @@ class Plain:
     def encode_engine_request(self, request: Request, target: Target) -> EngineRequest:
         """The same fields under the pool's model name."""
         body = msgspec.json.encode({**request.raw, "model": raw(target.model)})
-        headers = {"x-gateway-ignored-params": ", ".join(request.ignored)} if request.ignored else {}
+        headers = {"x-gateway-ignored-params": header_list(request.ignored)} if request.ignored else {}
         return EngineRequest(self._engine_path, body, request.stream, headers=headers)
 
     def transcoder(

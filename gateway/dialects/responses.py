@@ -244,7 +244,7 @@ def _without_effect(values: dict[str, Any]) -> list[str]:
 def _format(text: _Object) -> Format:
     form = text.get("format") or {"type": "text"}
     kind = form.get("type") if isinstance(form, dict) else None
-    if kind in {"text", "json_object"}:
+    if kind in ("text", "json_object"):
         return Format(kind)
     if kind != "json_schema":
         raise unsupported("text.format.type", f"{kind!r} is not one of text, json_object, json_schema")

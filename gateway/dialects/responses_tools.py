@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.dialects.fields import invalid, missing, type_of, unsupported
+from gateway.dialects.fields import invalid, list_of, missing, object_of, text_of, type_of, unsupported
 from gateway.dialects.model import Request, ToolChoice
 from gateway.dialects.tools import ToolList
 
@@ -30,16 +30,18 @@ def _add(collected: ToolList, tool: Item, place: str, namespace: str | None = No
     if kind == "function":
         _function(collected, tool, place, namespace)
     elif kind == "custom":
-        form = tool.get("format") or {}
-        collected.custom(_name(tool, place), tool.get("description"), form, namespace)
+        form = object_of(tool.get("format"), f"{place}.format")
+        collected.custom(_name(tool, place), _description(tool, place), form, place, namespace)
     elif kind == "namespace":
-        for position, member in enumerate(tool.get("tools") or ()):
+        for position, member in enumerate(list_of(tool.get("tools"), f"{place}.tools")):
             inner = f"{place}.tools[{position}]"
             if not isinstance(member, dict) or not isinstance(member.get("type"), str):
                 raise missing(f"{inner}.type")
             _add(collected, member, inner, _name(tool, place))
     else:
-        collected.hosted(kind, place, name=tool.get("name"), with_data=bool(tool.get("vector_store_ids")))
+        collected.hosted(
+            kind, place, name=text_of(tool.get("name"), f"{place}.name"), with_data=bool(tool.get("vector_store_ids"))
+        )
 
 
 def _name(tool: Item, place: str) -> str:
@@ -49,13 +51,17 @@ def _name(tool: Item, place: str) -> str:
     return name
 
 
+def _description(tool: Item, place: str) -> str | None:
+    return text_of(tool.get("description"), f"{place}.description")
+
+
 def _function(collected: ToolList, tool: Item, place: str, namespace: str | None) -> None:
     schema = tool.get("parameters")
     if schema is not None and not isinstance(schema, dict):
         raise invalid(f"{place}.parameters", "expected an object")
     collected.function(
         _name(tool, place),
-        description=tool.get("description"),
+        description=_description(tool, place),
         schema=schema,
         strict=tool.get("strict"),
         namespace=namespace,
@@ -69,7 +75,8 @@ def _choice(collected: ToolList, given: Any) -> ToolChoice:
     if kind in {"function", "custom"}:
         return collected.settle(ToolChoice(), _name(given, "tool_choice"), kind)
     if kind == "allowed_tools":
-        collected.allow({str(entry.get("name")) for entry in given.get("tools") or () if isinstance(entry, dict)})
+        tools = list_of(given.get("tools"), "tool_choice.tools")
+        collected.allow({str(entry.get("name")) for entry in tools if isinstance(entry, dict)})
         return collected.settle(ToolChoice("required" if given.get("mode") == "required" else "auto"))
     if isinstance(kind, str):
         return collected.settle(ToolChoice(), kind)

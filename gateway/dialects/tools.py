@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from gateway.dialects.fields import invalid
+from gateway.dialects.fields import invalid, object_of
 from gateway.dialects.model import Tool, ToolChoice
 from gateway.errors import Cause, GatewayError
 
@@ -77,11 +77,15 @@ class ToolList:
             schema = {"type": "object"} | schema
         self.tools.append(Tool(known, description, schema, strict, defer))
 
-    def custom(self, name: str, description: str | None, form: dict[str, Any], namespace: str | None = None) -> None:
+    def custom(
+        self, name: str, description: str | None, form: dict[str, Any], place: str, namespace: str | None = None
+    ) -> None:
         """A free-text tool: a function with the one argument `input`; its grammar is told in the description."""
         known = engine_name(name, namespace)
         self.names[known] = Origin(name, "custom", namespace)
-        grammar = form.get("grammar", form)  # Chat nests what Responses writes flat
+        grammar = object_of(
+            form.get("grammar", form), f"{place}.format.grammar"
+        )  # Chat nests what Responses writes flat
         text = description or ""
         if form.get("type") == "grammar" and grammar.get("definition"):
             syntax = grammar.get("syntax", "")
