@@ -87,7 +87,6 @@ class App:
         self._cost_model = CostModel(pool_facts(config))
         self.kv = KvCache(config, self.fleet, clock)
         self.kv.load(config)
-        self.kv.load(config)
         self.kv.apply(config)
         runtime = self._runtime(config)
         self.book.apply(config, runtime.bases())
@@ -180,7 +179,6 @@ class App:
 
     async def apply(self, config: Config, changes: Sequence[Change]) -> None:  # noqa: ARG002 - all is swapped
         """Switch to a new configuration. Exchanges in flight keep the one they began with."""
-        await asyncio.to_thread(self.kv.load, config)
         await asyncio.to_thread(self.kv.load, config)
         runtime = self._runtime(config)
         joined, left = self.fleet.apply(runtime.specs())
