@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import time
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from ctypes.util import find_library
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +24,9 @@ from tests.support.gateway import KEY, Gateway, gateway
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
 
-CAPITALS = {"France": "The capital of France is Paris.", "Italy": None, "Spain": None}
+ENGINES_DIR = Path(os.environ.get("ENGINES_DIR", Path.home() / ".cache/headrace-engines"))
+CAPITALS = ("France", "Italy", "Spain")
+PARIS = "The capital of France is Paris."  # what either engine says alone
 LONG = "Water runs down the channel to the turbine. " * 40
 
 
@@ -41,6 +46,8 @@ class Running:
 @contextmanager
 def pair(kind: Kind, folder: Path) -> Iterator[Running]:
     """Prefill, decode and a gateway, on free ports."""
+    if not (ENGINES_DIR / kind.name / ".installed").exists():
+        pytest.skip(f"{kind.name} is not installed: run `make engines`")
     bootstrap, *sides = free_ports(0, 0, 0)
     options = {
         VLLM: [["--side-port", str(side)] for side in sides],
@@ -63,7 +70,10 @@ def pair(kind: Kind, folder: Path) -> Iterator[Running]:
             ],
             "models": [{"name": "smol", "pools": ["d"]}],
         }
-        yield Running(stack.enter_context(gateway(config, folder)), prefill, decode, first)
+        running = stack.enter_context(gateway(config, folder))
+        while not all(pool["ready"] for pool in running.admin("pools")["pools"]):  # the gateway waits for one only
+            time.sleep(0.2)
+        yield Running(running, prefill, decode, first)
 
 
 @pytest.fixture(scope="class")
@@ -74,6 +84,8 @@ def vllm_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 @pytest.fixture(scope="class")
 def sglang_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    if missing := [library for library in ("ibverbs", "rdmacm", "numa") if find_library(library) is None]:
+        pytest.skip(f"Mooncake needs the system libraries {', '.join(missing)}")
     with pair(SGLANG, tmp_path_factory.mktemp("sglang")) as running:
         yield running
 
@@ -110,14 +122,14 @@ def leave_early(running: Running) -> None:
 def check_answers(running: Running) -> None:
     """Whole, streamed and side by side the text is the same."""
     with running.client() as client:
-        assert ask(client, capital("France")) == "The capital of France is Paris."
-        assert ask(client, capital("France"), stream=True) == "The capital of France is Paris."
+        assert ask(client, capital("France")) == PARIS
+        assert ask(client, capital("France"), stream=True) == PARIS
         one_by_one = [ask(client, capital(country)) for country in CAPITALS]
         with ThreadPoolExecutor(3) as pool:
             at_once = list(pool.map(lambda country: ask(client, capital(country), stream=True), CAPITALS))
         assert at_once == one_by_one
         leave_early(running)
-        assert ask(client, capital("France")) == "The capital of France is Paris."
+        assert ask(client, capital("France")) == PARIS
 
 
 def transferred(running: Running) -> float:
@@ -168,7 +180,7 @@ class TestVllm:
     def test_decodes_alone_when_prefill_is_gone(self, vllm_pair: Running) -> None:
         vllm_pair.prefill_stack.close()
         with vllm_pair.client() as client:
-            assert ask(client, capital("France")) == "The capital of France is Paris."
+            assert ask(client, capital("France")) == PARIS
 
 
 class TestSglang:
