@@ -25,7 +25,7 @@ _TEXT = """
 Base URL      {base}/v1
 Models        {model} (also as gpt-* and claude-*) over both pools; {own} for each alone
 Metrics       {admin}/metrics
-Admin API     {admin}/admin/v1/pools    (also replicas, config, exchanges)
+Admin API     {admin}/admin/v1/pools    (also replicas, contracts, kv, config, exchanges)
 Live view     HEADRACE_ADMIN_TOKEN={token} headrace top --admin {admin}
 Logs          {folder}
 
