@@ -363,8 +363,9 @@ class Pipeline:
         stream.whole(status, content_type, body, self._kit.date())
 
     def abandon(self, x: Exchange) -> None:
-        """The client went away before its answer was complete."""
-        x.record.status, x.record.error = Cause.CLIENT_GONE.status, "client_gone"
+        """The client went away: some do as soon as they have the last event, before the engine ends its body."""
+        if x.transcoder is None or not (x.stream.committed and x.transcoder.finished):
+            x.record.status, x.record.error = Cause.CLIENT_GONE.status, "client_gone"
         self.close(x)
 
     def close(self, x: Exchange) -> None:

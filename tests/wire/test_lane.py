@@ -18,9 +18,11 @@ from tests.support.app import Running, config_of, gateway, pool_of
 from tests.support.engine import (
     DONE,
     ROLE,
+    STREAM_HEAD,
     Answer,
     Asked,
     Engine,
+    chunk,
     completes,
     engine,
     finish,
@@ -183,6 +185,22 @@ async def test_a_client_that_leaves_stops_the_engine(served: Served, *, stream: 
         assert served
         last = running.app.telemetry.recent[-1]
         assert (last.status, last.error) == (499, "client_gone")
+
+
+@pytest.mark.parametrize("before", [0, 1])
+async def test_a_client_that_leaves_with_its_whole_answer_has_had_it(served: Served, before: int) -> None:
+    unended = hangs(STREAM_HEAD, *(chunk(event) for event in (ROLE, text("He"), finish(), DONE)))
+    async with engine(once(unended) if before else unended) as made:
+        async with gateway(config_of([pool_of(made.url)])) as running, line(running) as client:
+            for _ in range(before):
+                await client.ask(stream=True)
+            client.send(stream=True)
+            await client.reader.readuntil(b"[DONE]")
+            client.writer.close()
+            await running.settled()
+            assert len(served) == before
+            last = running.app.telemetry.recent[-1]
+            assert (last.status, last.error, last.finish_reason) == (200, "", "end")
 
 
 async def test_requests_that_come_early_are_answered_in_turn(served: Served) -> None:
