@@ -52,6 +52,8 @@ async def test_everything_comes_to_rest() -> None:
     async with replicas() as urls:
         tree = config(urls) | {"auth": {"mode": "open"}, "listen": {"port": 0, "admin_port": 0}}
         async with gateway(Config.model_validate(tree)) as running:
+            async with running.chat({"model": MODELS[0]}):  # the first prompt makes the cache index and its tasks
+                await running.settled()
             before, supervised = working(), len(running.app.supervisor)
             client = Client(running.client, running.url, MODELS)
             tally = await many(client, EXCHANGES, concurrency=48, rng=random.Random(5))
@@ -63,4 +65,4 @@ async def test_everything_comes_to_rest() -> None:
     assert "\n".join(errors) == ""
     assert min(tally.outcomes[kind] for kind in (Outcome.FULL, Outcome.REFUSED, Outcome.ENDED, Outcome.LEFT)) > 0
     lines = [json.loads(line)["request_id"] for line in b"".join(running.access_log).splitlines()]
-    assert EXCHANGES * 0.9 < len(lines) == len(set(lines)) <= EXCHANGES
+    assert EXCHANGES * 0.9 < len(lines) == len(set(lines)) <= EXCHANGES + 1
