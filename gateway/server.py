@@ -80,6 +80,7 @@ def _settle_memory() -> None:
 
     An exchange in flight holds some hundred objects, so the default threshold would collect on almost every one.
     """
+    gc.enable()
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
