@@ -59,9 +59,7 @@ class Admin:
         return app
 
     @web.middleware
-    async def _guard(
-        self, request: web.Request, handler: Callable[[web.Request], Any]
-    ) -> web.StreamResponse:
+    async def _guard(self, request: web.Request, handler: Callable[[web.Request], Any]) -> web.StreamResponse:
         if request.path.startswith("/admin/"):
             token = self._config().admin.token
             given = request.headers.get(hdrs.AUTHORIZATION, "").removeprefix("Bearer ")

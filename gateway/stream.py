@@ -203,5 +203,3 @@ async def flowing(stream: ClientStream, limit_s: float) -> bool:
         # The transport tells only its own protocol when it drains; a slow client can wait for a look.
         await asyncio.sleep(0.01)
     return False
-
-

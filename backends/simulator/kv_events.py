@@ -128,6 +128,11 @@ class Publisher:
         self._pub.send_multipart([self._topic, self._sequence.to_bytes(8, "big"), payload])
         self._sequence += 1
 
+    @property
+    def published(self) -> int:
+        """Batches sent so far."""
+        return self._sequence
+
     async def serve_replay(self) -> None:
         """Answer replay requests until cancelled: everything from a sequence number on, then an end mark."""
         while True:

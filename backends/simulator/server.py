@@ -64,6 +64,11 @@ class Simulator:
         self._runner: web.ServerRunner | None = None
         self._replay: asyncio.Task[None] | None = None
 
+    @property
+    def published(self) -> int:
+        """Batches of cache events sent so far."""
+        return self._publisher.published if self._publisher is not None else 0
+
     async def open(self) -> None:
         """Listen, unless the fault `refuse` is certain: then the port stays closed."""
         if self._publisher is not None:

@@ -139,7 +139,12 @@ class KvCache:
                 "blocks": core.index.live,
                 "bytes": core.index.nbytes,
                 "sources": [
-                    {"replica": status.source.replica, "rank": status.source.rank, "phase": status.phase.value}
+                    {
+                        "replica": status.source.replica,
+                        "rank": status.source.rank,
+                        "phase": status.phase.value,
+                        "batches": status.counts.batches,
+                    }
                     for status in core.feed.status()
                 ],
                 "series": [_series(key, totals) for key, totals in core.service.truth.series().items()],

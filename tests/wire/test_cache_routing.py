@@ -64,8 +64,20 @@ async def warm(running: Running, sims: Sequence[Sim], *, exact: bool) -> None:
             await asyncio.sleep(0.02)
 
 
-async def converse(running: Running, count: int, *, settle_s: float = 0.01, scale: int = 1) -> None:
-    """`count` exchanges of conversations that take turns, some with a shared beginning. `scale` makes them long."""
+async def heard(running: Running, sims: Sequence[Sim]) -> None:
+    """Wait until all events that were sent are in the index."""
+    async with asyncio.timeout(10.0):
+        while sum(source["batches"] for source in running.app.kv.status()["sources"]) < sum(
+            sim.server.published for sim in sims
+        ):
+            await asyncio.sleep(0.002)
+
+
+async def converse(running: Running, count: int, sims: Sequence[Sim] = (), *, scale: int = 1) -> None:
+    """`count` exchanges of conversations that take turns, some with a shared beginning. `scale` makes them long.
+
+    With `sims`, a turn begins when all that is known of the one before has been heard.
+    """
     source = random.Random(3)
     talks: list[list[dict[str, str]]] = []
     for number in range(count):
@@ -78,7 +90,7 @@ async def converse(running: Running, count: int, *, settle_s: float = 0.01, scal
             assert answer.status == 200, await answer.text()
             said = (await answer.json())["choices"][0]["message"]["content"]
         talk.append({"role": "assistant", "content": said})
-        await asyncio.sleep(settle_s)  # events follow an answer within milliseconds
+        await heard(running, sims)
 
 
 def totals(running: Running) -> tuple[int, int]:
@@ -91,7 +103,7 @@ def totals(running: Running) -> tuple[int, int]:
 async def test_predictions_hold(kinds: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
     async with fleet(kinds, monkeypatch) as (running, sims):
         await warm(running, sims, exact=True)
-        await converse(running, EXCHANGES)
+        await converse(running, EXCHANGES, sims)
         exchanges, correct = totals(running)
         assert exchanges >= EXCHANGES
         assert correct >= 0.99 * exchanges
@@ -111,13 +123,13 @@ async def test_turns_go_where_their_conversation_lies(monkeypatch: pytest.Monkey
                     talk.append(
                         {"role": "assistant", "content": (await answer.json())["choices"][0]["message"]["content"]}
                     )
-                await asyncio.sleep(0.05)
+                await heard(running, sims)
             assert len(set(pools)) == 1
 
 
 async def test_a_pool_without_events_is_looked_up_by_text(monkeypatch: pytest.MonkeyPatch) -> None:
     async with fleet(("vllm", "sglang"), monkeypatch, template=None) as (running, _):
-        await converse(running, 60, settle_s=0.0, scale=30)
+        await converse(running, 60, scale=30)
         status = running.app.kv.status()
         assert {pool["lookup"] for pool in status["pools"]} == {"text"}
         assert status["sources"] == []
@@ -129,7 +141,7 @@ async def test_a_pool_without_events_is_looked_up_by_text(monkeypatch: pytest.Mo
 async def test_a_wrong_template_is_named_and_the_pool_demoted(monkeypatch: pytest.MonkeyPatch) -> None:
     async with fleet(("vllm",), monkeypatch, template="x" + TEMPLATE) as (running, sims):
         await warm(running, sims, exact=True)
-        await converse(running, 50)
+        await converse(running, 50, sims)
         causes = running.app.kv.status()["series"][0]["causes"]
         assert max(causes, key=causes.get) == "template"
         assert running.app.kv.status()["pools"][0]["load_only"]
@@ -139,7 +151,7 @@ async def test_a_wrong_seed_falls_back_to_text(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("gateway.kv.cache.detect", lambda *_: VllmScheme(16, "sha256_cbor", "another seed"))
     async with fleet(("vllm",), monkeypatch) as (running, sims):
         await warm(running, sims, exact=True)
-        await converse(running, 50)
+        await converse(running, 50, sims)
         (pool,) = running.app.kv.status()["pools"]
         assert pool["hash_match_ratio"] == 0.0
         assert pool["lookup"] == "text"
