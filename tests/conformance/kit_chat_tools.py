@@ -35,6 +35,8 @@ def chat_tools_required(c):
     d = dump(r)
     none_wrong(validate_chat_object(d))
     weak(d["choices"][0]["message"].get("tool_calls"), "no tool call")
+    if d["choices"][0]["finish_reason"] == "length":
+        raise Skip("hit max_tokens")
     need(d["choices"][0]["finish_reason"] == "tool_calls", f"finish_reason {d['choices'][0]['finish_reason']}")
 
 
