@@ -14,6 +14,7 @@ from gateway.dialects.model import Request
 from gateway.dialects.registry import EngineRequest
 from gateway.dialects.target import Target
 from gateway.dialects.tools import engine_choice, engine_tools, may_enforce
+from policies.routing.priority import engine_priority
 
 _encode = msgspec.json.encode
 _decode = msgspec.json.decode
@@ -52,6 +53,8 @@ class Body:
                 self._fields[name] = self._client[name]
         self._fields |= request.forward
         self.set("model", target.model)
+        if (given := request.forward.get("priority")) is not None:
+            self.set("priority", engine_priority(_decode(given), lower_first=target.engine != "sglang"))
 
     def set(self, name: str, value: Any) -> None:
         """Set a field, to bytes (`Raw`) or a value."""

@@ -80,7 +80,13 @@ def test_what_has_no_effect_is_named_and_not_sent():
 def test_steering_fields_need_a_grant():
     assert "priority" not in sent("chat", {"priority": 9})
     assert "priority" in encode("chat", {"priority": 9}).headers["x-gateway-ignored-params"]
-    assert sent("chat", {"priority": 9}, grants=frozenset({"priority"}))["priority"] == 9
+    assert "priority" in sent("chat", {"priority": 9}, grants=frozenset({"priority"}))
+
+
+def test_a_higher_priority_is_sooner_on_every_engine():
+    granted = frozenset({"priority"})
+    assert sent("chat", {"priority": 9}, VLLM, grants=granted)["priority"] == -9
+    assert sent("chat", {"priority": 9}, SGLANG, grants=granted)["priority"] == 9
 
 
 def test_effort_is_mapped_and_told():
