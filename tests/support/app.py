@@ -49,9 +49,7 @@ def config_of(pools: Sequence[Mapping[str, Any]], **more: Any) -> Config:
         "listen": {"port": 0, "admin_port": 0},
         "auth": {"mode": "open"},
         "pools": pools,
-        "models": [
-            {"name": "glm", "aliases": ["glm-*"], "pools": [pool["name"] for pool in pools], "routing": "p2c"}
-        ],
+        "models": [{"name": "glm", "aliases": ["glm-*"], "pools": [pool["name"] for pool in pools], "routing": "p2c"}],
         "telemetry": {"sample_ratio": 0},
     }
     for key, value in more.items():

@@ -141,9 +141,7 @@ def completes() -> Answer:
     whole = says(response(200, COMPLETION))
     streamed = streams(ROLE, text("Hello"), finish(), DONE)
 
-    async def answer(
-        made: Engine, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: Asked
-    ) -> None:
+    async def answer(made: Engine, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: Asked) -> None:
         await (streamed if asked.body.get("stream") else whole)(made, reader, writer, asked)
 
     return answer

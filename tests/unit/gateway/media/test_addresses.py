@@ -69,7 +69,14 @@ def test_refused_without_resolving(url, why):
 
 
 @pytest.mark.parametrize(
-    "url", ["https://example.com/a.png", "https://1.1.1.1/a", "https://4chan.example/x", "https://a1/", "https://bücher.example/"]
+    "url",
+    [
+        "https://example.com/a.png",
+        "https://1.1.1.1/a",
+        "https://4chan.example/x",
+        "https://a1/",
+        "https://bücher.example/",
+    ],
 )
 def test_may_be_fetched(url):
     assert check_url(url, Media()).scheme == "https"
