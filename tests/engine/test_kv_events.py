@@ -145,7 +145,7 @@ def session() -> aiohttp.ClientSession:
 async def following(http: aiohttp.ClientSession, url: str, kind: str) -> AsyncIterator[Bench]:
     path, sources = ("/kv_event_sources", vllm_sources) if kind == VLLM.name else ("/server_info", sglang_sources)
     async with http.get(url + path) as response:
-        (source,) = sources("p/0", url, await response.json())
+        (source,) = sources("p/0", url, await response.read())
     async with http.get(url + "/v1/models") as response:
         model = (await response.json())["data"][0]["id"]
     index = PrefixIndex.create(Sizes(blocks=100_000, sets=256, holders=64))

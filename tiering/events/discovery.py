@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 from urllib.parse import urlsplit
+
+import msgspec
+
+RANKS = 1024  # of one replica, at most: an engine that says more is not believed
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,43 +24,72 @@ class Source:
     block_size: int = 0  # tokens, 0: not said
 
 
-def vllm_sources(replica: str, url: str, body: Mapping[str, Any]) -> list[Source]:
-    """From `GET /kv_event_sources` of vLLM: one entry per DP rank. `url` is the replica's base URL."""
-    sources = []
-    for rank, entry in body.items():
-        if not entry.get("enable_kv_cache_events") or entry.get("publisher") != "zmq":
-            continue
-        replay = entry.get("replay_endpoint")
-        sources.append(
-            Source(
-                replica,
-                int(rank),
-                reachable(entry["endpoint"], url),
-                reachable(replay, url) if replay else None,
-                entry.get("topic") or "",
-            )
-        )
-    return sources
+_Rank = Annotated[int, msgspec.Meta(ge=0, lt=RANKS)]
+_Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 
 
-def sglang_sources(replica: str, url: str, server_info: Mapping[str, Any]) -> list[Source]:
-    """From `GET /server_info` of SGLang: the ports of rank r are the bases plus r."""
-    entry = server_info.get("kv_events") or {}
-    if entry.get("publisher") != "zmq" or not entry.get("endpoint_port_base"):
-        return []
-    host = entry.get("endpoint_host") or "*"
-    replay = entry.get("replay_endpoint_port_base")
+class _Publisher(msgspec.Struct):
+    enable_kv_cache_events: bool = False
+    publisher: str | None = None
+    endpoint: str = ""
+    replay_endpoint: str | None = None
+    topic: str | None = None
+
+
+class _Ports(msgspec.Struct):
+    publisher: str | None = None
+    endpoint_host: str | None = None
+    endpoint_port_base: _Port | None = None
+    replay_endpoint_port_base: _Port | None = None
+    topic: str | None = None
+    block_size: int | None = None
+    dp_size: Annotated[int, msgspec.Meta(ge=0, le=RANKS)] | None = None
+
+
+class _ServerInfo(msgspec.Struct):
+    kv_events: _Ports | None = None
+
+
+_by_rank = msgspec.json.Decoder(dict[_Rank, _Publisher])
+_info = msgspec.json.Decoder(_ServerInfo)
+
+
+def vllm_sources(replica: str, url: str, body: bytes) -> list[Source]:
+    """From `GET /kv_event_sources` of vLLM: one entry per DP rank. `url` is the replica's base URL.
+
+    Raises ValueError or RecursionError for an answer of another shape.
+    """
     return [
         Source(
             replica,
             rank,
-            reachable(f"tcp://{host}:{entry['endpoint_port_base'] + rank}", url),
-            reachable(f"tcp://{host}:{replay + rank}", url) if replay else None,
-            entry.get("topic") or "",
-            "sglang",
-            entry.get("block_size") or 0,
+            reachable(entry.endpoint, url),
+            reachable(entry.replay_endpoint, url) if entry.replay_endpoint else None,
+            entry.topic or "",
         )
-        for rank in range(entry.get("dp_size") or 1)
+        for rank, entry in _by_rank.decode(body).items()
+        if entry.enable_kv_cache_events and entry.publisher == "zmq"
+    ]
+
+
+def sglang_sources(replica: str, url: str, body: bytes) -> list[Source]:
+    """From `GET /server_info` of SGLang: the ports of rank r are the bases plus r. Raises as `vllm_sources` does."""
+    entry = _info.decode(body).kv_events
+    if entry is None or entry.publisher != "zmq" or not entry.endpoint_port_base:
+        return []
+    host = entry.endpoint_host or "*"
+    base, replay = entry.endpoint_port_base, entry.replay_endpoint_port_base
+    return [
+        Source(
+            replica,
+            rank,
+            reachable(f"tcp://{host}:{base + rank}", url),
+            reachable(f"tcp://{host}:{replay + rank}", url) if replay else None,
+            entry.topic or "",
+            "sglang",
+            entry.block_size or 0,
+        )
+        for rank in range(entry.dp_size or 1)
     ]
 
 
