@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import aiohttp
 import msgspec
@@ -16,7 +17,7 @@ from gateway.config.contracts import Media
 from gateway.errors import Cause, GatewayError
 from gateway.media.addresses import AddressRule, MediaError, check_url, public
 from gateway.media.fetch import Fetcher
-from gateway.media.resolver import CheckedResolver
+from gateway.media.resolver import CheckedResolver, SystemResolver
 from gateway.media.types import MediaKind
 from policies.fields import field_of
 
@@ -27,7 +28,9 @@ _PARTS: Final[Mapping[str, tuple[MediaKind, str, str]]] = {
     "audio_url": ("audio", "audio_url", "url"),
     "file": ("file", "file", "file_data"),
 }
-_CONCURRENT: Final = 8  # fetches of one exchange at a time
+_CONCURRENT: Final = 8  # fetches, or look-ups, of one exchange at a time
+
+Done = TypeVar("Done")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,27 +138,16 @@ class MediaGuard:
             else:
                 remote.append(item)
         if policy.policy == "fetch_and_inline":
-            for item, url in zip(remote, await self._fetch_all(remote, policy, total), strict=True):
+            urls = await _all(remote, partial(self._fetch, policy=policy, total=total))
+            for item, url in zip(remote, urls, strict=True):
                 item.holder[item.key] = url
             return len(remote)
-        for item in remote:
-            await self._check(item, policy)
+        await _all(remote, partial(self._check, policy=policy))
         return 0
 
-    async def _fetch_all(self, items: Sequence[MediaItem], policy: Media, total: _Total) -> list[str]:
-        """All or nothing: the first failure ends the other fetches."""
-        limit = asyncio.Semaphore(_CONCURRENT)
+    async def _fetch(self, item: MediaItem, policy: Media, total: _Total) -> str:
         try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._fetch(item, policy, total, limit)) for item in items]
-        except ExceptionGroup as failures:
-            raise failures.exceptions[0] from failures
-        return [task.result() for task in tasks]
-
-    async def _fetch(self, item: MediaItem, policy: Media, total: _Total, limit: asyncio.Semaphore) -> str:
-        try:
-            async with limit:
-                return await self._fetcher.data_url(item.url, item.kind, policy, total.add)
+            return await self._fetcher.data_url(item.url, item.kind, policy, total.add)
         except MediaError as error:
             raise _refused(item, error) from error
 
@@ -166,11 +158,30 @@ class MediaGuard:
                 raise MediaError("is a URL, and this pool takes data URLs only")
             parts = check_url(item.url, policy, self._allowed)
             try:
-                await self._resolver.resolve(parts.hostname or "", parts.port or 443)
+                async with asyncio.timeout(policy.timeout_s):
+                    await self._resolver.resolve(parts.hostname or "", parts.port or 443)
+            except TimeoutError as error:
+                raise MediaError(f"is at a name that took longer than {policy.timeout_s:g} s to look up") from error
             except (OSError, ValueError) as error:  # the latter for what can be no name at all
                 raise MediaError("is at an address that is not allowed or not known") from error
         except MediaError as error:
             raise _refused(item, error) from error
+
+
+async def _all(items: Sequence[MediaItem], work: Callable[[MediaItem], Awaitable[Done]]) -> list[Done]:
+    """`work` for every item, so many at a time. All or nothing: the first failure ends the others."""
+    room = asyncio.Semaphore(_CONCURRENT)
+
+    async def one(item: MediaItem) -> Done:
+        async with room:
+            return await work(item)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(item)) for item in items]
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from failures
+    return [task.result() for task in tasks]
 
 
 def _check_inline(item: MediaItem, policy: Media, total: _Total) -> None:
@@ -196,7 +207,7 @@ def _refused(item: MediaItem, error: MediaError) -> GatewayError:
 
 def build(allowed: AddressRule = public, resolver: aiohttp.abc.AbstractResolver | None = None) -> MediaGuard:
     """A guard with its own connector. Needs a running event loop; `close` it at the end."""
-    checked = CheckedResolver(resolver or aiohttp.ThreadedResolver(), allowed)
+    checked = CheckedResolver(resolver or SystemResolver(), allowed)
     # No DNS cache and no kept connections: every request goes to an address that was checked for it.
     connector = aiohttp.TCPConnector(
         resolver=checked, use_dns_cache=False, force_close=True, limit=64, limit_per_host=8

@@ -6,6 +6,8 @@ The rule of these tests allows 127.0.0.1 (the outside) and nothing else; 127.0.0
 import asyncio
 import base64
 import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
 import pytest
@@ -16,6 +18,7 @@ from aiohttp.test_utils import TestServer
 from gateway.config.contracts import Media
 from gateway.errors import Cause, GatewayError
 from gateway.media.guard import build, media_items
+from gateway.media.resolver import SystemResolver
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"pixels" * 10
 OUTSIDE, INSIDE = "127.0.0.1", "127.0.0.2"
@@ -250,6 +253,51 @@ async def test_forward_refuses_what_can_be_no_name():
     with pytest.raises(GatewayError, match="not known"):
         await guard.admit(item, POLICY.model_copy(update={"policy": "forward"}))
     await guard.close()
+
+
+class Silence(Names):
+    """No name server answers, but for names that are known."""
+
+    async def resolve(self, host, port=0, family=socket.AF_INET):
+        if host not in self.names:
+            await asyncio.sleep(3600)
+        return await super().resolve(host, port, family)
+
+
+async def test_forward_does_not_wait_for_names_for_ever():
+    guard = build(allowed=lambda _: True, resolver=Silence(img_test=[OUTSIDE]))
+    policy = POLICY.model_copy(update={"policy": "forward", "timeout_s": 0.2})
+    urls = [f"http://silent-{number}.test/a.png" for number in range(8)]
+    content = [{"type": "image_url", "image_url": {"url": url}} for url in ("http://img.test/a.png", *urls)]
+    async with asyncio.timeout(1.0):  # side by side: one after the other takes 1.6 s
+        with pytest.raises(GatewayError, match=r"took longer than .* to look up") as error:
+            await guard.admit(list(media_items([{"content": content}])), policy)
+    assert error.value.param == "messages[0].content[1].image_url.url"
+    await guard.close()
+
+
+async def test_names_that_hang_hold_up_nobody_else(monkeypatch):
+    hang = threading.Event()
+    monkeypatch.setattr("gateway.media.resolver.socket.getaddrinfo", lambda *_, **__: hang.wait(10))
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    guard = build(allowed=lambda _: True)
+    policy = POLICY.model_copy(update={"policy": "forward", "timeout_s": 0.05})
+    content = [{"type": "image_url", "image_url": {"url": f"http://silent-{n}.test/a.png"}} for n in range(4)]
+    try:
+        with pytest.raises(GatewayError, match="to look up"):
+            await guard.admit(list(media_items([{"content": content}])), policy)
+        async with asyncio.timeout(1.0):
+            assert await asyncio.to_thread(lambda: "free") == "free"
+    finally:
+        hang.set()
+        await guard.close()
+
+
+async def test_the_system_knows_loopback():
+    resolver = SystemResolver()
+    (found, *_) = await resolver.resolve("127.0.0.1", 8080)
+    assert (found["host"], found["port"], found["family"]) == ("127.0.0.1", 8080, socket.AF_INET)
+    await resolver.close()
 
 
 async def test_refuse_takes_data_urls_only():
