@@ -34,6 +34,7 @@ _LIFE_S = 15.0  # a run that has not said for so long that it lives is lost
 _RENEW_S = 5.0
 _PATIENCE_S = 30.0  # for a store that does not answer when a run has ended
 _STOP_S = 5.0  # for another gateway to stop what it runs
+_TOO_LARGE = "the response is too large to be stored"
 _JSON = b"application/json"
 
 
@@ -58,6 +59,7 @@ class Run(Turn):
         self.cancelled = False
         self.task: asyncio.Task[None] | None = None
         self.unstored: list[bytes] = []  # events that wait for the store
+        self.cut = False  # one of them can never be stored: the stream ends before it
         self._asked = asked  # as the client asked
         self._ids = ids
 
@@ -95,6 +97,12 @@ class Run(Turn):
         made = resource(self._asked, self._ids, "failed", [], error=error)
         event = {"type": "response.failed", "sequence_number": self._ids.sequence, "response": made}
         return made, named(b"response.failed", msgspec.json.encode(event))
+
+    def cut_short(self) -> None:
+        """The next event is too large to be stored. A stream with a hole would be taken for whole: it fails instead."""
+        log.warning("events of a background response are too large to be stored", response=self.record.id)
+        self.unstored[:] = [] if self.cut else [self.failed(_TOO_LARGE)[1]]
+        self.cut = True
 
 
 def _message(refusal: bytes) -> str:
@@ -215,13 +223,22 @@ class Runs:
         if record.status == "queued" and stream.committed:
             record.response["status"] = "in_progress"
             await run.library.save(record)
-        run.unstored += [block + b"\n\n" for block in stream.take()] + ([last] if last else [])
-        if not record.streamed:
-            run.unstored.clear()
-        if run.unstored:
-            stored = await run.library.add_events(record.id, record.batches, b"".join(run.unstored))
-            record.batches += stored
-            run.unstored.clear()
+        events = [block + b"\n\n" for block in stream.take()] + ([last] if last else [])
+        if record.streamed and not run.cut:
+            run.unstored += events
+        await self._store_batches(run)
+
+    async def _store_batches(self, run: Run) -> None:
+        """Store what waits as one batch, or in as many as it takes for each to be small enough."""
+        record, size = run.record, len(run.unstored)
+        while run.unstored:
+            if await run.library.add_events(record.id, record.batches, b"".join(run.unstored[:size])):
+                record.batches += 1
+                del run.unstored[:size]
+            elif size > 1:
+                size //= 2
+            else:
+                run.cut_short()
 
     async def _finish(
         self, run: Run, stream: DetachedStream, response: dict[str, Any], event: bytes, patience_s: float
@@ -230,9 +247,9 @@ class Runs:
         while True:
             try:
                 await self._store_events(run, stream, event)
-                run.record.response = response
+                run.record.response = run.failed(_TOO_LARGE)[0] if run.cut else response
                 if not await run.library.save(run.record):
-                    run.record.response, _ = run.failed("the response is too large to be stored")
+                    run.record.response, _ = run.failed(_TOO_LARGE)
                     await run.library.save(run.record)
             except StateUnavailable:
                 if self._clock.monotonic() >= until:

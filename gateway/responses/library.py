@@ -125,7 +125,6 @@ class Library:
         try:
             await self._put(self._events_key(response_id, number), events)
         except StateTooLarge:
-            log.warning("events too large to store", response=response_id)
             return False
         return True
 

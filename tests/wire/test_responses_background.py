@@ -21,6 +21,7 @@ from tests.support.engine import (
     hangs,
     response,
     says,
+    streams,
     text,
 )
 from tests.support.valkey import valkey_server
@@ -124,6 +125,40 @@ async def test_its_events_are_replayed_from_any_number() -> None:
         async with one.client.head(path) as answer:
             assert answer.headers["content-type"].startswith("application/json")
         await one.settled()
+
+
+async def test_many_events_at_once_are_stored_in_as_many_batches_as_it_takes() -> None:
+    words = [text("w ") for _ in range(200)]
+    async with engine(streams(ROLE, *words, finish(), DONE)) as made:
+        config = config_of([pool_of(made.url)], state={"response_limit_bytes": 4096})
+        async with gateway(config) as one:
+            asked = {"model": "glm", "input": "hi", "background": True, "stream": True}
+            async with one.client.post(f"{one.url}/v1/responses", json=asked) as answer:
+                events = events_in(await answer.read())
+            assert [event["sequence_number"] for event in events] == list(range(len(events)))
+            assert sum(event["type"] == "response.output_text.delta" for event in events) == 200
+            assert events[-1]["type"] == "response.completed"
+            assert (await finished(one, events[0]["response"]))["status"] == "completed"
+            await one.settled()
+
+
+async def test_a_stream_that_cannot_be_stored_whole_fails_and_says_so() -> None:
+    words = [text("word " * 20) for _ in range(100)]
+    async with engine(streams(ROLE, *words, finish(), DONE)) as made:
+        config = config_of([pool_of(made.url)], state={"response_limit_bytes": 4096})
+        async with gateway(config) as one:
+            asked = {"model": "glm", "input": "hi", "background": True, "stream": True}
+            async with one.client.post(f"{one.url}/v1/responses", json=asked) as answer:
+                *before, last = events_in(await answer.read())
+            assert [event["sequence_number"] for event in before] == list(range(len(before)))
+            assert {event["type"] for event in before[-100:]} == {"response.output_text.delta"}
+            assert last["type"] == "response.failed"
+            assert last["sequence_number"] > before[-1]["sequence_number"]
+            done = await finished(one, before[0]["response"])
+            assert done["status"] == "failed"
+            assert done["error"] == last["response"]["error"]
+            assert "too large" in done["error"]["message"]
+            await one.settled()
 
 
 async def test_cancelling_stops_the_engine() -> None:
