@@ -1,4 +1,4 @@
-"""A client's connection: aiohttp's handler, which steps aside for requests that repeat what it has parsed before."""
+"""A client's connection: everyday requests go to a lane, everything else to aiohttp's handler."""
 
 from __future__ import annotations
 
@@ -7,22 +7,19 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import structlog
-from aiohttp import hdrs, web
+from aiohttp import web
 from aiohttp.http_exceptions import LineTooLong
-from aiohttp.http_parser import RawRequestMessage
-from aiohttp.http_writer import HttpVersion11
 
 from backends.http1 import RepeatedHead
 from gateway.caller import Caller
 from gateway.errors import Cause, GatewayError
+from gateway.heads import Head, read_head
 
 log = structlog.get_logger("headrace.edge")
 
 ErrorWriter = Callable[[GatewayError, str, str], web.Response]
 _BODY_PATIENCE_S = 1.0
 _GATHER_LIMIT = 4 * 1024 * 1024  # bytes of a body that are waited for here
-_LESSONS = 4  # heads learned on a connection before one of them came again: then its client does not repeat itself
-_SPECIAL = (hdrs.CONTENT_ENCODING, hdrs.EXPECT, hdrs.UPGRADE, hdrs.TRANSFER_ENCODING)
 
 
 class Running(Protocol):
@@ -34,10 +31,10 @@ class Running(Protocol):
 
 
 class Lane(Protocol):
-    """Serves everyday requests without aiohttp, when their head has been parsed and checked before."""
+    """Serves everyday requests without aiohttp."""
 
-    def caller(self, request: web.BaseRequest) -> Caller:
-        """What `begin` has to know of the head."""
+    def caller(self, head: Head, address: str) -> Caller:
+        """What `begin` has to know of the head, for every request that repeats it."""
         ...
 
     def begin(self, caller: Caller, body: bytes, client: Connection) -> Running | None:
@@ -48,25 +45,31 @@ class Lane(Protocol):
 class Connection(web.RequestHandler):
     """One connection, with errors below HTTP in our form and silence limited in time.
 
-    aiohttp parses, and waits idle while a lane serves. Its parser stands between two requests then: it got one whole
-    request and nothing more (`_owed` is 0), and every byte since then went to the lane.
+    A lane serves only while aiohttp waits for a request and its parser stands between two of them: it has got whole
+    requests and nothing more, or nothing at all.
     """
 
-    __slots__ = ("_body_at", "_caller", "_head_timeout_s", "_held", "_lane", "_latest", "_lessons", "_message",
-                 "_missing", "_owed", "_patience", "_pieces", "_repeated", "_running", "_write_error")  # fmt: skip
+    __slots__ = ("_body_at", "_caller", "_head_timeout_s", "_held", "_lane", "_lane_of", "_missing", "_owed",
+                 "_patience", "_pieces", "_repeated", "_running", "_untouched", "_write_error")  # fmt: skip
 
     _caller: Caller
     _lane: Lane
 
-    def __init__(self, server: web.Server, write_error: ErrorWriter, head_timeout_s: float, **options: Any) -> None:
+    def __init__(
+        self,
+        server: web.Server,
+        write_error: ErrorWriter,
+        lane_of: Callable[[Head], Lane | None],
+        head_timeout_s: float,
+        **options: Any,
+    ) -> None:
         super().__init__(server, **options)
         self._write_error = write_error
+        self._lane_of = lane_of
         self._head_timeout_s = head_timeout_s
         self._patience: asyncio.TimerHandle | None = None
-        self._message: RawRequestMessage | None = None  # the last one that aiohttp parsed
-        self._latest = b""  # what its head was parsed from, if that came in one piece
-        self._owed = 0  # bytes of its body that aiohttp has not got; below 0 it got more than that
-        self._lessons = 0
+        self._untouched = True  # aiohttp has got nothing yet
+        self._owed = 0  # bytes that the request it got still lacks; below 0 nobody knows any more
         self._repeated: RepeatedHead | None = None
         self._running: Running | bool = False  # True: a lane is about to say what it is
         self._held = b""  # came while a lane served
@@ -90,59 +93,58 @@ class Connection(web.RequestHandler):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Let the lane serve a request whose head is known; give everything else to aiohttp."""
+        """Let a lane serve an everyday request; give everything else to aiohttp."""
         if not data:  # aiohttp passes none, to go on with what its parser holds
             super().data_received(data)
         elif self._running:
             self._hold(data)
         elif self._pieces:
             self._gather(data)
-        elif not self._known(data):
+        elif not self._taken(data):
             self._to_aiohttp(data)
 
-    def _known(self, data: bytes) -> bool:
-        """Whether this is a request for the lane, which then has it."""
-        if self._repeated is None or self._owed or not self._idle():
+    def _taken(self, data: bytes) -> bool:
+        """Whether this is a request for a lane, which then has it."""
+        if self._owed or not self._idle():
             return False
-        at, missing = self._repeated.body_in(data)
+        at = missing = 0
+        if self._repeated is not None:
+            at, missing = self._repeated.body_in(data)
+        if not at:
+            at, missing = self._learn(data)
         return at > 0 and self._serve(data, at, missing)
 
-    def _to_aiohttp(self, data: bytes) -> None:
-        if self._idle():
-            self._repeated, self._latest, self._owed = None, data, 0
-        else:
-            self._owed -= len(data)
-        super().data_received(data)
-
-    # --- heads ---
-
-    def heard(self, message: RawRequestMessage) -> None:
-        """Aiohttp has parsed a head."""
-        self._message = message
-
-    def learn(self, request: web.BaseRequest, lane: Lane) -> None:
-        """Know the head of this request again, from the next one on; it passed all checks for `lane`."""
-        data, self._latest = self._latest, b""
-        message, self._message = self._message, None
-        if message is None or self._lessons >= _LESSONS or not _was_parsed_from(message, data):
-            return
-        head = data[: data.index(b"\r\n\r\n") + 4]
-        self._owed += int(message.headers[hdrs.CONTENT_LENGTH]) - len(data) + len(head)
-        if self._owed < 0:  # something followed the body
-            return
+    def _learn(self, data: bytes) -> tuple[int, int]:
+        """Read a head for a lane: where the body begins and how many bytes of it are missing; (0, 0) for aiohttp."""
+        self._repeated = None
+        head = read_head(data)
+        lane = self._lane_of(head) if head is not None else None
+        if head is None or lane is None:
+            return 0, 0
         if self._patience is not None:
             self._patience.cancel()
-        self._lessons += 1
-        self._repeated = RepeatedHead(head)
-        self._caller = lane.caller(request)
+        peer = self.transport.get_extra_info("peername") if self.transport is not None else None
         self._lane = lane
+        self._caller = lane.caller(head, str(peer[0]) if peer else "")
+        self._repeated = RepeatedHead(head.block)
+        return self._repeated.body_in(data)
+
+    def _to_aiohttp(self, data: bytes) -> None:
+        if not self._owed:
+            head = read_head(data)
+            self._owed = len(head.block) + head.length if head is not None else -1
+        if self._owed > 0:
+            left = self._owed - len(data)
+            self._owed = left if left >= 0 else -1
+        self._untouched = False
+        super().data_received(data)
 
     # --- exchanges in a lane ---
 
     def _idle(self) -> bool:
         """Whether aiohttp waits for a request."""
         waiter = self._waiter
-        return waiter is not None and not waiter.done()
+        return self._untouched or (waiter is not None and not waiter.done())
 
     def _serve(self, data: bytes, at: int, missing: int) -> bool:
         """Have a request served whose body begins at `at`, or wait for the rest of it; False: aiohttp is to do it."""
@@ -158,7 +160,6 @@ class Connection(web.RequestHandler):
         if running is None:
             self._running = self._request_in_progress = False
             return False
-        self._lessons = 0
         if self._running:  # it did not end meanwhile
             self._running = running
         return True
@@ -192,7 +193,9 @@ class Connection(web.RequestHandler):
             self.force_close()
             return
         self._keepalive = True
-        self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
+        self._next_keepalive_close_time = until = self._loop.time() + self._keepalive_timeout
+        if self._keepalive_handle is None:
+            self._keepalive_handle = self._loop.call_at(until, self._process_keepalive)
         if self._held:
             self._loop.call_soon(self._release)
 
@@ -235,26 +238,6 @@ class Connection(web.RequestHandler):
         response = self._write_error(error, "chat", "")
         response.force_close()
         return response
-
-
-def _was_parsed_from(message: RawRequestMessage, data: bytes) -> bool:
-    """Whether `data` begins with the head of a plain request with a body, and this is what it says.
-
-    It does not if the parser had kept something from before `data`: then message and bytes would not agree.
-    """
-    head = data.partition(b"\r\n\r\n")[0]
-    first, *lines = head.split(b"\r\n")
-    headers = message.headers
-    return (
-        first == f"{message.method} {message.path} HTTP/1.1".encode()
-        and [(name, value.strip()) for name, _, value in (line.partition(b":") for line in lines)]
-        == list(message.raw_headers)
-        and message.version == HttpVersion11
-        and not message.should_close
-        and headers.get(hdrs.CONNECTION, "keep-alive").lower() == "keep-alive"
-        and not any(name in headers for name in _SPECIAL)
-        and len(headers.getall(hdrs.CONTENT_LENGTH, ())) == 1
-    )
 
 
 def _bad_http(exc: BaseException | None, message: str) -> GatewayError:

@@ -16,6 +16,7 @@ from gateway.caller import allowed_origin
 from gateway.config.model import Cors
 from gateway.connection import Connection, ErrorWriter, Lane
 from gateway.errors import Cause, GatewayError
+from gateway.heads import Head
 
 Handler = Callable[[web.BaseRequest, str], Awaitable[web.StreamResponse]]
 
@@ -26,7 +27,7 @@ _ALLOWED_HEADERS = "authorization, x-api-key, content-type, anthropic-version, a
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Handlers of one path by method. `dialect` names the form of its errors; `lane` may serve repeated POSTs."""
+    """Handlers of one path by method. `dialect` names the form of its errors; `lane` may serve everyday POSTs."""
 
     methods: Mapping[str, Handler]
     dialect: str = "chat"
@@ -94,7 +95,11 @@ class EdgeServer(web.Server):
 
     def __call__(self) -> Connection:
         """A protocol for one new connection."""
-        return Connection(self, self.write_error, self._head_timeout_s, loop=self._loop, **self._kwargs)
+        return Connection(self, self.write_error, self._lane_of, self._head_timeout_s, loop=self._loop, **self._kwargs)
+
+    def _lane_of(self, head: Head) -> Lane | None:
+        found = self._routes.find(head.path) if head.method == hdrs.METH_POST and head.length else None
+        return found[0].lane if found else None
 
     def _request(
         self,
@@ -104,8 +109,6 @@ class EdgeServer(web.Server):
         writer: AbstractStreamWriter,
         task: asyncio.Task[None],
     ) -> web.BaseRequest:
-        if isinstance(protocol, Connection):
-            protocol.heard(message)
         if message.version < HttpVersion10:  # an answer repeats the version, and 0.9 has no status line to say it in
             message = message._replace(version=HttpVersion10)
         return web.BaseRequest(message, payload, protocol, writer, task, self._loop, client_max_size=self._body_cap)
@@ -125,8 +128,6 @@ class EdgeServer(web.Server):
             handler = _handler(request, route)
             if request.headers.get(hdrs.EXPECT, "").lower() == "100-continue":
                 await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            elif route.lane is not None and isinstance(request.protocol, Connection):
-                request.protocol.learn(request, route.lane)
             response = await handler(request, variable)
         except GatewayError as error:
             response = self.write_error(error, dialect, request.headers.get("X-Request-Id", ""))
@@ -147,7 +148,7 @@ class EdgeServer(web.Server):
         origins = self._cors().origins
         if not origins or response.prepared:
             return False
-        allowed = allowed_origin(request, origins)
+        allowed = allowed_origin(request.headers, origins)
         if allowed:
             response.headers[hdrs.ACCESS_CONTROL_ALLOW_ORIGIN] = allowed
             response.headers[hdrs.VARY] = hdrs.ORIGIN

@@ -1,6 +1,6 @@
 """Everyday exchanges without a task: from the bytes of the request to those for the engine in one go, and back.
 
-Most requests repeat the head of the one before on their connection, hold nothing that needs care, and find a ready
+Most requests hold nothing that needs care, and find a ready
 replica with an idle connection. Those are served by the pipeline's own steps, called one after the other. As soon as
 one has to wait, or an attempt fails, the exchange gets a task and goes on there as any other.
 """
@@ -12,7 +12,6 @@ from collections.abc import Coroutine
 from typing import Any, Protocol
 
 import structlog
-from aiohttp import web
 
 from backends.client import EngineConnection
 from backends.contracts import EngineFailure, Replica
@@ -23,6 +22,7 @@ from gateway.dialects.direct import read_direct
 from gateway.dialects.registry import Dialect
 from gateway.errors import Cause, GatewayError
 from gateway.exchange import Exchange
+from gateway.heads import Head
 from gateway.pipeline import Pipeline
 from gateway.stream import ClientStream
 
@@ -50,19 +50,21 @@ class Lane:
         self._dialect = dialect
         self._spawn = spawn
 
-    def caller(self, request: web.BaseRequest) -> Caller:
-        """What to pass to `begin` for requests that repeat this one's head."""
-        return Caller(request, self._pipeline.runtime)
+    def caller(self, head: Head, address: str) -> Caller:
+        """What to pass to `begin` for requests that repeat this head."""
+        return Caller(head.headers, head.path, address, self._pipeline.runtime)
 
     def begin(self, caller: Caller, body: bytes, client: Client) -> Running | None:
         """Serve a request, or return None: then nothing has happened, and it has to go the ordinary way."""
         pipeline = self._pipeline
         runtime = pipeline.runtime
-        if caller.runtime is not runtime or len(body) > runtime.config.listen.body_limit_bytes:
+        if caller.in_session or len(body) > runtime.config.listen.body_limit_bytes:
             return None
-        asked = None if caller.in_session else read_direct(body)
+        asked = read_direct(body)
         if asked is None:
             return None
+        if caller.runtime is not runtime:
+            caller.follow(runtime)
         x = pipeline.open(caller, self._dialect, ClientStream(client.transport, close=pipeline.draining))
         running = Running(pipeline, self._spawn, x, client)
         try:

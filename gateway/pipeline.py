@@ -111,7 +111,7 @@ class Pipeline:
 
         The answer goes to `stream` instead of the request's connection, and `body` stands for the request's own.
         """
-        caller = Caller(request, self.runtime)
+        caller = Caller(request.headers, request.path, request.remote or "", self.runtime)
         x = self.open(caller, dialect, stream or ClientStream.of(request, close=self.draining))
         x.keeper = keeper
         await self.through(x, self._serve(x, caller, request, body))

@@ -145,7 +145,7 @@ class Sockets:
                 Cause.UPGRADE_REQUIRED, "use POST, or upgrade to a WebSocket", headers=((hdrs.UPGRADE, "websocket"),)
             )
         # A browser lets any page open a socket: only the answer to this tells it no.
-        if hdrs.ORIGIN in request.headers and not allowed_origin(request, listen.cors.origins):
+        if hdrs.ORIGIN in request.headers and not allowed_origin(request.headers, listen.cors.origins):
             raise GatewayError(Cause.FORBIDDEN, "this origin may not open a WebSocket")
         await socket.prepare(request)
         inbox: Inbox = asyncio.Queue(_WAITING)
