@@ -16,6 +16,7 @@ from gateway.config.model import Config
 from gateway.config.redact import redacted
 from gateway.telemetry.hub import Telemetry
 from gateway.telemetry.record import ExchangeRecord
+from policies.cost_model.model import CostModel, Score
 
 _encode = msgspec.json.encode
 
@@ -23,7 +24,7 @@ _encode = msgspec.json.encode
 class Admin:
     """Handlers of the admin port. Reads only; each answer is built from one snapshot."""
 
-    __slots__ = ("_book", "_config", "_kv", "_ready", "_snapshot", "_telemetry")
+    __slots__ = ("_book", "_config", "_cost_model", "_kv", "_ready", "_snapshot", "_telemetry")
 
     def __init__(
         self,
@@ -33,6 +34,7 @@ class Admin:
         telemetry: Telemetry,
         book: ContractBook,
         kv: Callable[[], dict[str, Any]],
+        cost_model: CostModel,
         ready: Callable[[], str],
     ) -> None:
         """`ready` says why the gateway should get no traffic, "" when it should."""
@@ -41,6 +43,7 @@ class Admin:
         self._telemetry = telemetry
         self._book = book
         self._kv = kv
+        self._cost_model = cost_model
         self._ready = ready
 
     def application(self) -> web.Application:
@@ -102,7 +105,9 @@ class Admin:
 
     async def _replicas(self, _: web.Request) -> web.Response:
         snapshot = self._snapshot()
-        return _json({"replicas": [_replica(replica, snapshot) for replica in snapshot.replicas]})
+        learned = {score.replica: _learned(score, self._cost_model) for score in self._cost_model.scores()}
+        shown = [_replica(replica, snapshot) | {"learned": learned.get(replica.id)} for replica in snapshot.replicas]
+        return _json({"replicas": shown})
 
     async def _contracts(self, _: web.Request) -> web.Response:
         contracts = [_contract(contract) for contract in self._book.contracts.values()]
@@ -147,6 +152,17 @@ def _replica(replica: Replica, snapshot: FleetSnapshot) -> dict[str, Any]:
             "kv_used": load.kv_used,
             "kv_capacity_tokens": load.kv_capacity_tokens,
         },
+    }
+
+
+def _learned(score: Score, model: CostModel) -> dict[str, Any]:
+    """How well a replica's times are predicted, and the factors that were learned on what its profile says."""
+    return {
+        "ttft_error": score.ttft_error,
+        "ttft_observations": score.ttft_seen,
+        "per_token_error": score.pace_error,
+        "per_token_observations": score.pace_seen,
+        "factors": model.multipliers(score.replica),
     }
 
 

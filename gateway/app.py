@@ -39,8 +39,10 @@ from gateway.placement import Placement
 from gateway.responses.routes import ResponsesApi
 from gateway.runtime import Runtime, pool_facts
 from gateway.state.choose import open_store
+from gateway.telemetry.cost import CostMetrics
 from gateway.telemetry.hub import Telemetry
 from gateway.telemetry.ids import IdSource
+from gateway.telemetry.kv import KvMetrics
 from gateway.telemetry.lines import LineWriter
 from gateway.vault import Vaulted
 from gateway.watch import Watch
@@ -88,6 +90,7 @@ class App:
         self.kv = KvCache(config, self.fleet, clock)
         self.kv.load(config)
         self.kv.apply(config)
+        self.telemetry.export(KvMetrics(self.kv.known), CostMetrics(self._cost_model.scores))
         runtime = self._runtime(config)
         self.book.apply(config, runtime.bases())
         learning = Learning(self._cost_model, self.kv, clock)
@@ -213,6 +216,7 @@ class App:
             telemetry=self.telemetry,
             book=self.book,
             kv=self.kv.status,
+            cost_model=self._cost_model,
             ready=self.not_ready,
         ).application()
 

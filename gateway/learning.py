@@ -54,6 +54,8 @@ class Learning:
         }
         if verdict.cause is not None:
             attributes["headrace.kv.cause"] = verdict.cause.value
+        if verdict.change is not None:
+            attributes["headrace.kv.lookup"] = verdict.change.to
         exchange.event("kv prediction", self._clock.monotonic(), attributes)
 
     def _pace(

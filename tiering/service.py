@@ -9,6 +9,7 @@ Synchronous, without sockets. Everything but `prepare` belongs to the thread of 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -24,7 +25,7 @@ from tiering.index.prefix import PrefixIndex
 from tiering.index.reader import Rows
 from tiering.plan import Expected, Plan, PoolKv, PoolPlan, PoolPrompt, Prompt
 from tiering.tokens import UntokenizableError
-from tiering.truth.accuracy import Change, Prediction, Reported, TruthLoop, Verdict
+from tiering.truth.accuracy import Change, Prediction, Reported, TruthLoop, Verdict, is_correct
 from tiering.truth.causes import Cause
 from tiering.truth.evidence import gather
 
@@ -37,7 +38,18 @@ _CHANGES = 256  # kept until somebody asks
 class KvService:
     """Plans and observes exchanges."""
 
-    __slots__ = ("_approximate", "_changes", "_clock", "_index", "_lost_at", "_pools", "_text", "_view", "truth")
+    __slots__ = (
+        "_approximate",
+        "_changes",
+        "_clock",
+        "_index",
+        "_lost_at",
+        "_pools",
+        "_text",
+        "_view",
+        "told",
+        "truth",
+    )
 
     def __init__(
         self,
@@ -54,22 +66,29 @@ class KvService:
         self._text = TextHasher()
         self._approximate = ApproximateIndex(clock)
         self._changes: list[Change] = []
+        self.told: Counter[tuple[str, str]] = Counter()
         self._view: tuple[tuple[int, int], Rows, dict[str, I64]] | None = None
         self.truth = TruthLoop()
 
     def set_pools(self, pools: Iterable[PoolKv]) -> None:
-        """Plan for exactly these pools from now on. What is known of predictions stays."""
-        self._pools = {pool.name: pool for pool in pools}
+        """Look for exactly these pools from now on. What is known of predictions stays, but of pools that have left.
+
+        Exchanges that began before may still ask for one that has left: it is looked up by text.
+        """
+        old, self._pools = self._pools, {pool.name: pool for pool in pools}
+        for name in old.keys() - self._pools.keys():
+            self.truth.forget(name)
+        self.told = Counter({key: count for key, count in self.told.items() if key[0] in self._pools})
 
     def heavy(self, pools: Sequence[str], prompt: Prompt) -> bool:
         """Whether `prepare` would hold up the loop: call it in a thread then, and hand `plan` the result."""
-        return prompt.size > HEAVY_BYTES and any(self._is_exact(self._pools[name], prompt) for name in pools)
+        return prompt.size > HEAVY_BYTES and any(self._is_exact(self._pool(name), prompt) for name in pools)
 
     def prepare(self, pools: Sequence[str], prompt: Prompt) -> dict[str, PoolPrompt]:
         """The prompt's chain in every pool: the part of `plan` that takes long, and may run in any thread."""
         prepared: dict[str, PoolPrompt] = {}
         for name in pools:
-            pool = self._pools[name]
+            pool = self._pool(name)
             same = next((other for other in prepared.values() if other.pool.shares_with(pool)), None)
             exact = self._is_exact(pool, prompt)
             if same is not None and exact == (same.tokens is not None):
@@ -139,6 +158,8 @@ class KvService:
             pool.bytes_per_token += _RATIO_WEIGHT * (seen - pool.bytes_per_token)
         if not prediction.exact:
             self._approximate.correct(prediction.replica, prediction.cached, reported.cached, expected.age_s)
+        if pool.name not in self._pools:
+            return Verdict(is_correct(prediction, reported))  # it has left: nobody keeps score any more
         lost = self._lost(prediction.replica)
         verdict = self.truth.observe(prediction, reported, lambda: gather(expected, reported, events_lost=lost))
         if verdict.change:
@@ -146,7 +167,7 @@ class KvService:
         return verdict
 
     def changes(self) -> list[Change]:
-        """What has changed since the last call: for logs, metrics and events."""
+        """What has changed since the last call: for logs. `told` counts them by pool and what it changed to."""
         changes, self._changes = self._changes, []
         return changes
 
@@ -168,6 +189,9 @@ class KvService:
             }
             self._view = (key, self._index.rows(snapshot.replicas), pool_rows)
         return self._view[1], self._view[2]
+
+    def _pool(self, name: str) -> PoolKv:
+        return self._pools.get(name) or PoolKv(name)
 
     def _prepare(self, pool: PoolKv, prompt: Prompt, *, exact: bool) -> PoolPrompt:
         tokens = self._tokens(pool, prompt) if exact else None
@@ -207,3 +231,4 @@ class KvService:
 
     def _tell(self, change: Change) -> None:
         self._changes = [*self._changes, change][-_CHANGES:]
+        self.told[change.pool, change.to] += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from backends.supervisor import Supervisor
 from gateway.config.model import Config, Pool
 from gateway.dialects.base import Usage
 from gateway.kv.sources import SourceFinder
+from gateway.kv.status import KvStatus, PoolStatus, shown
 from tiering.chain import Layout
 from tiering.events.decode import KvEvent, Stored
 from tiering.events.discovery import Source
@@ -58,7 +59,6 @@ class KvCache:
         "_core",
         "_finder",
         "_fleet",
-        "_known",
         "_pools",
         "_supervisor",
         "_tokenizers",
@@ -73,7 +73,6 @@ class KvCache:
         self._supervisor: Supervisor | None = None
         self._finder: SourceFinder | None = None
         self._pools: dict[str, PoolKv] = {}
-        self._known: dict[str, PoolKv] = {}  # with those that the last configuration took away
         self._config: dict[str, Pool] = {}
         self._tokenizers: dict[tuple[str, str], ChatTokenizer | None] = {}  # by folder and engine
         self.losses = 0  # of events that could not be made good, since the start
@@ -87,15 +86,10 @@ class KvCache:
         self._tokenizers = {key: self._tokenizers.get(key) or self._loaded(*key, pool) for key, pool in wanted.items()}
 
     def apply(self, config: Config) -> None:
-        """Follow a configuration. Pools that stay as they were keep what is known of their hashes.
-
-        Exchanges that began before may still ask for a pool that has left: it can be planned for until the next one.
-        """
-        pools = {pool.name: self._pool(pool) for pool in config.pools}
-        self._known = self._pools | pools
+        """Follow a configuration. Pools that stay as they were keep what is known of their hashes."""
+        self._pools = {pool.name: self._pool(pool) for pool in config.pools}
         if self._core is not None:
-            self._core.service.set_pools(self._known.values())
-        self._pools = pools
+            self._core.service.set_pools(self._pools.values())
         self._config = {pool.name: pool for pool in config.pools}
         self._follow()
 
@@ -130,37 +124,36 @@ class KvCache:
 
     # --- what is known ---
 
-    def status(self) -> dict[str, Any]:
-        """For the admin API: the index, every publisher, and how well predictions hold."""
+    def known(self) -> KvStatus:
+        """The index, every publisher, and how well predictions hold."""
         core = self._core
-        known: dict[str, Any] = {"blocks": 0, "bytes": 0, "losses": self.losses, "sources": [], "series": []}
-        if core is not None:
-            known |= {
-                "blocks": core.index.live,
-                "bytes": core.index.nbytes,
-                "sources": [
-                    {
-                        "replica": status.source.replica,
-                        "rank": status.source.rank,
-                        "phase": status.phase.value,
-                        "batches": status.counts.batches,
-                    }
-                    for status in core.feed.status()
-                ],
-                "series": [_series(key, totals) for key, totals in core.service.truth.series().items()],
-            }
         truth = core.service.truth if core is not None else TruthLoop()
-        known["pools"] = [
-            {
-                "name": name,
-                "lookup": "exact" if pool.hasher is not None and pool.exact else "text",
-                "hash_match_ratio": pool.check.ratio if pool.check else None,
-                "accuracy": truth.accuracy(name),
-                "load_only": truth.demoted(name),
-            }
+        pools = tuple(
+            PoolStatus(
+                name=name,
+                lookup="exact" if pool.hasher is not None and pool.exact else "text",
+                hash_match_ratio=pool.check.ratio if pool.check else None,
+                accuracy=truth.accuracy(name),
+                load_only=truth.demoted(name),
+            )
             for name, pool in self._pools.items()
-        ]
-        return known
+        )
+        if core is None:
+            return KvStatus(pools, self.losses)
+        return KvStatus(
+            pools,
+            self.losses,
+            blocks=core.index.live,
+            capacity=self._blocks,
+            nbytes=core.index.nbytes,
+            sources=core.feed.status(),
+            series=truth.series(),
+            changes=core.service.told,
+        )
+
+    def status(self) -> dict[str, Any]:
+        """The same for the admin API."""
+        return shown(self.known(), self._clock.monotonic())
 
     # --- inside ---
 
@@ -168,7 +161,7 @@ class KvCache:
         if self._core is None:
             index = PrefixIndex.create(Sizes(blocks=self._blocks))
             feed = EventFeed(index, self._clock, observe=self._see, report=self._lost)
-            service = KvService(index, self._clock, tuple(self._known.values()), lost_at=feed.lost_at)
+            service = KvService(index, self._clock, tuple(self._pools.values()), lost_at=feed.lost_at)
             self._core = _Core(index, feed, service)
             if self._supervisor is not None:
                 self._run(self._core, self._supervisor)
@@ -246,17 +239,3 @@ class KvCache:
 def _tokenizer_of(pool: Pool) -> tuple[str, str]:
     """Folder and engine: engines put the parts of a message together in different ways."""
     return pool.tokenizer or "", pool.engine
-
-
-def _series(key: tuple[str, str, str], totals: Any) -> Mapping[str, Any]:
-    pool, tenant, dialect = key
-    return {
-        "pool": pool,
-        "tenant": tenant,
-        "dialect": dialect,
-        "exchanges": totals.exchanges,
-        "correct": totals.correct,
-        "predicted_tokens": totals.predicted_tokens,
-        "reported_tokens": totals.reported_tokens,
-        "causes": {cause.value: count for cause, count in totals.causes.items()},
-    }

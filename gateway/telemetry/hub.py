@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 
+from prometheus_client.registry import Collector
+
 from backends.contracts import Candidate, Clock, FleetSnapshot
 from gateway.config.model import Telemetry as TelemetryConfig
 from gateway.telemetry.access import AccessLog
@@ -94,6 +96,11 @@ class Telemetry:
     def contradicted(self, pool: str, term: str) -> None:
         """Count a probe that contradicts what `pool` declares of a contract's `term`."""
         self._incidents.count(pool, term)
+
+    def export(self, *collectors: Collector) -> None:
+        """Let `/metrics` have what other parts know, too."""
+        for collector in collectors:
+            self._registry.register(collector)
 
     def scrape(self, accept: str = "") -> tuple[bytes, str]:
         """Body and content type of `/metrics`, in the format that the `Accept` header prefers."""

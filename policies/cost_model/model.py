@@ -44,6 +44,23 @@ class PoolFacts:
         return column(self.profile, price_per_s=price, obeys=self.obeys_load_tiers)
 
 
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How well the times of one replica are predicted: what was expected against what was observed.
+
+    Errors are moving means of |observed - expected| / observed, 0.0 before the first observation. The expected time to
+    the first token is that for the cached tokens which the engine reported: what the prefix index gets wrong is not in
+    it.
+    """
+
+    pool: str
+    replica: str
+    ttft_error: float
+    ttft_seen: int  # observations
+    pace_error: float  # of the time per output token
+    pace_seen: int
+
+
 class CostModel:
     """Figures of all replicas in columns, aligned with the rows of the newest snapshot.
 
@@ -187,9 +204,20 @@ class CostModel:
 
     # --- what was learned ---
 
-    def prediction_error(self) -> Mapping[str, float]:
-        """Moving mean of |observed - expected TTFT| / observed, by replica id."""
-        return {replica: float(self._ttft.error[row]) for replica, row in self._ids.items()}
+    def scores(self) -> tuple[Score, ...]:
+        """How well every replica is predicted; empty before the first decision."""
+        ttft, step = self._ttft, self._step
+        return tuple(
+            Score(
+                self._pools[row],
+                replica,
+                float(ttft.error[row]),
+                int(ttft.seen[row]),
+                float(step.error[row]),
+                int(step.seen[row]),
+            )
+            for replica, row in self._ids.items()
+        )
 
     def multipliers(self, replica_id: str) -> Mapping[str, float]:
         """Learned factor on the prior of each term of one replica. Raises KeyError for an unknown one."""

@@ -42,7 +42,7 @@ async def fleet(
             pool_of(sim.server.url, name=f"p{place}", engine=kind)
             for place, (kind, sim) in enumerate(zip(kinds, sims, strict=True))
         ]
-        config = config_of(pools)
+        config = config_of(pools, admin={"token": "t"})
         config = config.model_copy(
             update={"models": tuple(m.model_copy(update={"routing": "latency"}) for m in config.models)}
         )
@@ -98,6 +98,50 @@ def totals(running: Running) -> tuple[int, int]:
     return sum(entry["exchanges"] for entry in series), sum(entry["correct"] for entry in series)
 
 
+async def scraped(running: Running) -> dict[str, float]:
+    """Samples of `/metrics` as they are written, by name and labels."""
+    async with running.client.get(f"{running.admin_url}/metrics") as answer:
+        lines = [line for line in (await answer.text()).splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+
+async def test_a_scrape_tells_how_well_predictions_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with fleet(("vllm",), monkeypatch) as (running, sims):
+        before = await scraped(running)
+        assert before["headrace_kv_index_blocks"] == 0
+        assert 'headrace_kv_accuracy_ratio{pool="p0"}' not in before
+        await warm(running, sims, exact=True)
+        await converse(running, 20, sims)
+        async with running.chat({"stream": True, "max_tokens": 20}) as answer:
+            await answer.read()
+        await running.settled()
+        after = await scraped(running)
+        assert after["headrace_kv_index_blocks"] > 0
+        assert after['headrace_kv_exact{pool="p0"}'] == 1
+        assert after['headrace_kv_load_only{pool="p0"}'] == 0
+        assert after['headrace_kv_accuracy_ratio{pool="p0"}'] >= 0.95
+        assert after['headrace_kv_hash_match_ratio{pool="p0"}'] == 1
+        series = 'pool="p0",tenant="anonymous"'
+        assert after[f'headrace_kv_predictions_total{{dialect="chat",outcome="correct",{series}}}'] >= 20
+        assert after[f'headrace_kv_prediction_tokens_total{{dialect="chat",kind="reported",{series}}}'] > 0
+        replica = 'pool="p0",replica="p0/0"'
+        assert after[f'headrace_kv_event_feeds{{phase="live",{replica}}}'] == 1
+        assert after[f"headrace_kv_event_batches_total{{{replica}}}"] == sims[0].server.published
+        assert after[f'headrace_kv_event_incidents_total{{kind="loss",{replica}}}'] == 0
+        for of, least in (("ttft", 20), ("per_token", 1)):
+            assert after[f'headrace_predictions_total{{of="{of}",{replica}}}'] >= least
+            assert after[f'headrace_prediction_error_ratio{{of="{of}",{replica}}}'] > 0
+        headers = {"authorization": "Bearer t"}
+        async with running.client.get(f"{running.admin_url}/admin/v1/replicas", headers=headers) as answer:
+            (shown,) = (await answer.json())["replicas"]
+        assert shown["learned"]["ttft_observations"] >= 20
+        assert {"front", "prefill_short", "step"} <= shown["learned"]["factors"].keys()
+        async with running.client.get(f"{running.admin_url}/admin/v1/kv", headers=headers) as answer:
+            (source,) = (await answer.json())["sources"]
+        assert source["phase"] == "live"
+        assert source["replays"] >= 1
+
+
 @pytest.mark.parametrize("kinds", [("vllm", "vllm"), ("vllm", "sglang")])
 @pytest.mark.timeout(120)
 async def test_predictions_hold(kinds: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,6 +189,10 @@ async def test_a_wrong_template_is_named_and_the_pool_demoted(monkeypatch: pytes
         causes = running.app.kv.status()["series"][0]["causes"]
         assert max(causes, key=causes.get) == "template"
         assert running.app.kv.status()["pools"][0]["load_only"]
+        samples = await scraped(running)
+        assert samples['headrace_kv_misses_total{cause="template",pool="p0"}'] == causes["template"]
+        assert samples['headrace_kv_lookup_changes_total{pool="p0",to="load_only"}'] == 1
+        assert samples['headrace_kv_load_only{pool="p0"}'] == 1
 
 
 async def test_a_wrong_seed_falls_back_to_text(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,9 +89,10 @@ async def test_a_refused_configuration_changes_nothing(tmp_path: Path) -> None:
                 assert answer.status == 200
 
 
+@pytest.mark.parametrize("reloads", [1, 3])
 @pytest.mark.parametrize("routing", ["p2c", "latency"])
 @pytest.mark.parametrize("content", ["hi", [{"type": "text", "text": "hi"}]])
-async def test_a_pool_may_leave_while_a_request_arrives(routing: str, content: object) -> None:
+async def test_a_pool_may_leave_while_a_request_arrives(routing: str, content: object, reloads: int) -> None:
     began, go_on = asyncio.Event(), asyncio.Event()
 
     async def slowly() -> AsyncIterator[bytes]:
@@ -109,7 +110,8 @@ async def test_a_pool_may_leave_while_a_request_arrives(routing: str, content: o
             await began.wait()
             while not running.app.telemetry.live:
                 await asyncio.sleep(0.005)
-            await running.app.apply(config_of(pools[1:]), ())
+            for _ in range(reloads):
+                await running.app.apply(config_of(pools[1:]), ())
             go_on.set()
             answer = await asked
             assert answer.status == 200

@@ -58,8 +58,9 @@ class Counts:
 
     batches: int = 0
     gaps: int = 0
-    restarts: int = 0
-    forgotten: int = 0
+    replays: int = 0  # asked for: at every connection, and at every gap
+    restarts: int = 0  # a new process: its epoch
+    forgotten: int = 0  # losses that no replay made good
     bad: int = 0
     unknown_media: int = 0
 
@@ -200,6 +201,7 @@ class Tracker:
 
     def _ask(self, now_s: float) -> list[Action]:
         self.phase = Phase.GAP
+        self.counts.replays += 1
         self._joined = True
         self._deadline = now_s + self._patience_s
         # One batch that is known already comes along: its time stamp shows that the process is the same.

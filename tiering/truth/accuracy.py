@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -10,7 +10,8 @@ from typing import Literal
 from backends.contracts import DialectName, Tier
 from tiering.truth.causes import Cause, Evidence, cause_of
 
-_SERIES = 4096  # pool x tenant x dialect combinations remembered
+OTHER = "other"
+_SERIES = 1024  # pool x tenant x dialect combinations; what comes later is counted as "other"
 _WINDOW = 50  # exchanges that decide about a pool
 _ENOUGH = 20
 _DEMOTE_BELOW = 0.7
@@ -96,7 +97,7 @@ class TruthLoop:
     __slots__ = ("_pools", "_series")
 
     def __init__(self) -> None:
-        self._series: OrderedDict[tuple[str, str, str], Series] = OrderedDict()
+        self._series: dict[tuple[str, str, str], Series] = {}
         self._pools: dict[str, _Pool] = {}
 
     def observe(self, prediction: Prediction, reported: Reported, evidence: Callable[[], Evidence]) -> Verdict:
@@ -117,7 +118,7 @@ class TruthLoop:
         return _share(state.recent) if state and state.recent else None
 
     def series(self) -> Mapping[tuple[str, str, str], Series]:
-        """Totals by (pool, tenant, dialect), for metrics and the admin API."""
+        """Totals by (pool, tenant, dialect), for metrics and the admin API. They only grow, until the pool has left."""
         return self._series
 
     def forget(self, pool: str) -> None:
@@ -127,11 +128,12 @@ class TruthLoop:
             del self._series[key]
 
     def _count(self, prediction: Prediction, reported: Reported, cause: Cause | None) -> None:
-        key = (prediction.pool, prediction.tenant, prediction.dialect)
-        series = self._series.setdefault(key, Series())
-        self._series.move_to_end(key)
-        if len(self._series) > _SERIES:
-            self._series.popitem(last=False)
+        key: tuple[str, str, str] = (prediction.pool, prediction.tenant, prediction.dialect)
+        series = self._series.get(key)
+        if series is None:
+            if len(self._series) >= _SERIES:
+                key = (OTHER, OTHER, prediction.dialect)
+            series = self._series.setdefault(key, Series())
         series.exchanges += 1
         series.predicted_tokens += prediction.cached
         series.reported_tokens += reported.cached

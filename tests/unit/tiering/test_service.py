@@ -145,6 +145,24 @@ def test_a_pool_without_events_is_known_by_what_was_sent() -> None:
     assert world.service.plan(FLEET, ["plain"], prompt(1)).located.reach.max() == 0
 
 
+def test_a_pool_that_has_left_is_looked_up_by_text_and_nobody_keeps_its_score() -> None:
+    world = World()
+    world.deaf, world.lost = True, world.clock.now
+    broken(world)
+    assert world.service.told == {("exact", "load_only"): 1}
+    plan = world.service.plan(FLEET, ["exact"], prompt(1))
+    expected = world.service.sent(plan, FLEET.replicas[0])
+    world.service.set_pools([PoolKv("plain")])
+    plan = world.service.plan(FLEET, ["exact", "plain"], prompt(1))
+    assert {name: pool.prompt.tokens for name, pool in plan.pools.items()} == {"exact": None, "plain": None}
+    assert not world.service.heavy(["exact"], prompt(1, more="long " * 50_000))
+    for promised in (expected, world.service.sent(plan, FLEET.replicas[0])):
+        assert not world.service.observe(promised, Reported(900, 900)).correct
+    assert world.service.told == {}
+    assert world.service.truth.series() == {}
+    assert world.service.truth.accuracy("exact") is None
+
+
 def test_confidence_falls_with_responses() -> None:
     world = World()
     for _ in range(15):

@@ -54,7 +54,7 @@ def test_predictions_are_close_and_get_compared() -> None:
     outcomes, _, model = simulate(conversations(40, 6), "latency")
     error = [abs(o.predicted_ttft_s - o.ttft_s) / o.ttft_s for o in outcomes]
     assert np.median(error) < 0.2
-    assert all(0 <= value < 0.5 for value in model.prediction_error().values())
+    assert all(0 <= score.ttft_error < 0.5 for score in model.scores())
 
 
 def test_a_prompt_that_fits_nowhere_is_refused_and_one_that_fits_somewhere_is_not() -> None:

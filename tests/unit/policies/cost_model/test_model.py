@@ -60,7 +60,10 @@ def test_a_prior_four_times_off_is_corrected_within_200_exchanges(factor: float)
         learner.first_token("a/0", cold(prompt), noise * truth_ms(H200, prompt), float(number))
     for prompt in (1000, 4000, 16000, 60000):
         assert predicted_ms(learner, prompt) == pytest.approx(truth_ms(H200, prompt), rel=0.15), prompt
-    assert learner.prediction_error()["a/0"] < 0.2
+    (score,) = learner.scores()
+    assert (score.pool, score.replica, score.ttft_seen, score.pace_seen) == ("a", "a/0", 200, 0)
+    assert score.ttft_error < 0.2
+    assert score.pace_error == 0.0
 
 
 def test_one_outlier_moves_little_and_a_run_of_them_moves_much() -> None:
@@ -106,7 +109,7 @@ def test_replicas_keep_what_was_learned_when_rows_move() -> None:
     replicas = snapshot({"a": 2}).replicas
     learner.align(of_replicas(replicas[1:], version=2), 50.0)
     assert predicted_ms(learner, 4000, row=0) == pytest.approx(2 * truth_ms(H200, 4000), rel=0.1)
-    assert set(learner.prediction_error()) == {"a/1"}
+    assert [score.replica for score in learner.scores()] == ["a/1"]
 
 
 def test_what_the_engine_says_it_reused_counts_more_than_what_was_expected() -> None:

@@ -181,6 +181,7 @@ def test_a_gap_asks_for_one_known_batch_and_all_that_is_missing() -> None:
     one = tracker()
     one.live(0, payload(1.0, stored(1)), 0.0)
     assert one.live(4, payload(5.0, stored(5)), 0.0) == [Replay(0)]
+    assert (one.counts.gaps, one.counts.replays) == (1, 1)
     assert one.replayed(one._ticket, 0, payload(1.0, stored(1)), 0.0) == []
     applied = [one.replayed(one._ticket, seq, payload(seq + 1.0, stored(seq + 1)), 0.0) for seq in (1, 2, 3)]
     assert all(isinstance(actions[0], Apply) for actions in applied)

@@ -75,8 +75,11 @@ def test_evidence_is_not_gathered_for_a_prediction_that_held() -> None:
     assert TruthLoop().observe(prediction(160), Reported(160, 1000), refuse).correct
 
 
-def test_the_number_of_series_has_a_cap() -> None:
+def test_the_number_of_series_has_a_cap_and_nothing_is_lost_over_it() -> None:
     loop = TruthLoop()
     for number in range(5000):
         loop.observe(prediction(0, tenant=str(number)), Reported(0, 10), Evidence)
-    assert len(loop.series()) == 4096
+    series = loop.series()
+    assert len(series) == 1025
+    assert sum(totals.exchanges for totals in series.values()) == 5000
+    assert series["other", "other", "chat"].exchanges == 5000 - 1024
