@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -15,6 +16,7 @@ from gateway.book import ContractBook
 from gateway.config.model import Config
 from gateway.config.redact import redacted
 from gateway.telemetry.hub import Telemetry
+from gateway.telemetry.metrics import render
 from gateway.telemetry.record import ExchangeRecord
 from policies.cost_model.model import CostModel, Score
 
@@ -80,7 +82,8 @@ class Admin:
         return web.Response(text=f"{reason or 'ok'}\n", status=503 if reason else 200)
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        body, content_type = self._telemetry.scrape(request.headers.get(hdrs.ACCEPT, ""))
+        values = self._telemetry.gather()
+        body, content_type = await asyncio.to_thread(render, values, request.headers.get(hdrs.ACCEPT, ""))
         return web.Response(body=body, headers={hdrs.CONTENT_TYPE: content_type})
 
     async def _pools(self, _: web.Request) -> web.Response:

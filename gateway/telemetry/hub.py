@@ -16,11 +16,11 @@ from gateway.telemetry.lines import LineWriter
 from gateway.telemetry.metrics import (
     ExchangeMetrics,
     FleetMetrics,
+    Gathered,
     IncidentMetrics,
     ProcessMetrics,
     Sample,
     build_registry,
-    render,
 )
 from gateway.telemetry.record import ExchangeRecord
 from gateway.telemetry.sampling import Sampler
@@ -102,9 +102,9 @@ class Telemetry:
         for collector in collectors:
             self._registry.register(collector)
 
-    def scrape(self, accept: str = "") -> tuple[bytes, str]:
-        """Body and content type of `/metrics`, in the format that the `Accept` header prefers."""
-        return render(self._registry, accept)
+    def gather(self) -> Gathered:
+        """What `/metrics` shows now."""
+        return Gathered(self._registry)
 
     def apply(self, config: TelemetryConfig) -> None:
         """Follow a new configuration. A collector that is no longer named gets what was queued for it."""

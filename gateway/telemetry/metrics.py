@@ -282,7 +282,18 @@ def build_registry(collectors: Iterable[Collector]) -> CollectorRegistry:
     return registry
 
 
-def render(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
+class Gathered(Collector):
+    """All values of one moment. They may be written out in any thread, which is most of the work of a scrape."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._families = tuple(registry.collect())
+
+    def collect(self) -> Iterator[Metric]:
+        """All families, for prometheus-client."""
+        return iter(self._families)
+
+
+def render(values: Gathered, accept: str) -> tuple[bytes, str]:
     """The body and content type of a scrape, in the format that the `Accept` header prefers."""
     encode, content_type = choose_encoder(accept)
-    return encode(registry), content_type
+    return encode(values), content_type

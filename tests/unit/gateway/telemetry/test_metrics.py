@@ -7,6 +7,7 @@ from backends.contracts import Fault, FleetSnapshot, LoadTable
 from gateway.telemetry.metrics import (
     ExchangeMetrics,
     FleetMetrics,
+    Gathered,
     Histogram,
     IncidentMetrics,
     ProcessMetrics,
@@ -21,7 +22,7 @@ Samples = dict[tuple[str, ...], float]
 
 def scrape(*collectors: object) -> Samples:
     """Samples by (name, label values in the order of their names)."""
-    body, content_type = render(build_registry(collectors), "")  # type: ignore[arg-type]
+    body, content_type = render(Gathered(build_registry(collectors)), "")  # type: ignore[arg-type]
     assert content_type.startswith("text/plain")
     return {
         (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
@@ -151,6 +152,7 @@ def test_values_of_other_parts_and_the_build() -> None:
 
 
 def test_openmetrics_on_request() -> None:
-    body, content_type = render(build_registry([ExchangeMetrics()]), "application/openmetrics-text; version=1.0.0")
+    values = Gathered(build_registry([ExchangeMetrics()]))
+    body, content_type = render(values, "application/openmetrics-text; version=1.0.0")
     assert content_type.startswith("application/openmetrics-text")
     assert body.endswith(b"# EOF\n")
