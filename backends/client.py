@@ -34,6 +34,10 @@ class Receiver(Protocol):
         """The final (not 1xx) status line and headers."""
         ...
 
+    def on_chunk(self, data: bytes, start: int) -> None:
+        """One whole chunk of the transfer coding; the payload is `data[start:-2]`, and never empty."""
+        ...
+
     def on_data(self, data: bytes) -> None:
         """Some payload, transfer coding removed; never empty."""
         ...
@@ -206,6 +210,9 @@ class EngineConnection(asyncio.Protocol):
         return body, rest
 
     def _payload(self, receiver: Receiver, body: ChunkedBody | SizedBody, data: bytes) -> None:
+        if isinstance(body, ChunkedBody) and (start := body.whole(data)):
+            receiver.on_chunk(data, start)
+            return
         payload = body.feed(data) if data else b""
         if payload:
             receiver.on_data(payload)

@@ -12,6 +12,7 @@ from backends.fleet import Lease
 from backends.http1 import ResponseHead
 from gateway.config.model import Timeouts
 from gateway.dialects.base import Transcoder
+from gateway.dialects.passthrough import PassThrough
 from gateway.runtime import PoolRuntime
 from gateway.stream import ClientStream, DateLine, flowing
 from gateway.telemetry.record import AttemptRecord, ExchangeRecord
@@ -65,6 +66,7 @@ class Attempt:
         "_paused",
         "_pending",
         "_pool",
+        "_relay",
         "_request",
         "_seen_s",
         "_settled",
@@ -118,6 +120,7 @@ class Attempt:
         self._status = 0
         self._pending = b""
         self._flows = False  # this attempt has sent something semantic
+        self._relay: Callable[[bytes, int], bytes] | None = None  # for chunks of a stream that flows untranslated
         self._paused = False
         self._started_s = self._seen_s = self._beaten_s = kit.watch.now_s
         self._next_look_s = 0.0
@@ -162,6 +165,17 @@ class Attempt:
         self._seen_s = self._kit.watch.now_s
         if head.status != 200 or not self._streamed or head.content_type != "text/event-stream":
             self._collected = []
+
+    def on_chunk(self, data: bytes, start: int) -> None:
+        """A whole chunk: nearly all of a stream are events that may go on as they came."""
+        passed = self._relay(data, start) if self._relay is not None else b""
+        if not passed:
+            self.on_data(data[start:-2])
+            return
+        self.record.received_bytes += len(data) - start - 2
+        self._seen_s = self._kit.watch.now_s
+        if self._stream.send_chunk(passed):
+            self._hold_back()
 
     def on_data(self, data: bytes) -> None:
         """Some payload of the engine."""
@@ -219,6 +233,8 @@ class Attempt:
 
     def _commit(self) -> None:
         self._flows = True
+        if isinstance(self._transcoder, PassThrough) and self._stream.chunked:
+            self._relay = self._transcoder.relay
         self._first_token()
         pending, self._pending = self._pending, b""
         if not self._stream.committed:

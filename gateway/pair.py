@@ -113,6 +113,9 @@ class _Whole:
         self._head = head
         self._record.status = head.status
 
+    def on_chunk(self, data: bytes, start: int) -> None:
+        self.on_data(data[start:-2])
+
     def on_data(self, data: bytes) -> None:
         record = self._record
         record.first_byte = record.first_byte or self._clock.monotonic()
@@ -209,6 +212,12 @@ class Pair:
         """Pass on."""
         if self._receiver is not None:
             self._receiver.on_head(head)
+
+    def on_chunk(self, data: bytes, start: int) -> None:
+        """Pass on."""
+        self._begun = True
+        if self._receiver is not None:
+            self._receiver.on_chunk(data, start)
 
     def on_data(self, data: bytes) -> None:
         """Pass on."""

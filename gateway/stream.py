@@ -83,13 +83,13 @@ class Written(web.StreamResponse):
 class ClientStream:
     """Writes one answer. Headers are given when the first byte goes out, which may be late on purpose."""
 
-    __slots__ = ("_chunked", "_close", "_extra", "_of_attempt", "_transport", "committed", "ended", "sent_bytes",
+    __slots__ = ("_close", "_extra", "_of_attempt", "_transport", "chunked", "committed", "ended", "sent_bytes",
                  "status")  # fmt: skip
 
     def __init__(self, transport: asyncio.Transport | None, *, chunked: bool = True, close: bool = False) -> None:
         """`chunked`: the client knows that framing. `close`: end the connection after this answer."""
         self._transport = transport
-        self._chunked = chunked
+        self.chunked = chunked
         self._close = close
         self._extra: list[bytes] = []
         self._of_attempt = b""
@@ -142,8 +142,8 @@ class ClientStream:
 
     def begin(self, content_type: bytes, date: bytes, first: bytes) -> None:
         """Commit to a streamed answer with status 200 and send what is there (`first` may be empty)."""
-        framing = b"transfer-encoding: chunked\r\n" if self._chunked else b""
-        self._close = self._close or not self._chunked  # an HTTP/1.0 body ends with the connection
+        framing = b"transfer-encoding: chunked\r\n" if self.chunked else b""
+        self._close = self._close or not self.chunked  # an HTTP/1.0 body ends with the connection
         head = self._head(200, content_type, date, b"cache-control: no-cache\r\nx-accel-buffering: no\r\n" + framing)
         self._write(head + self._framed(first))
 
@@ -152,16 +152,21 @@ class ClientStream:
         transport = self._transport
         if transport is None:
             return False
-        if self._chunked:
-            data = b"%x\r\n%b\r\n" % (len(data), data)
-        self.sent_bytes += len(data)
-        transport.write(data)
+        return self.send_chunk(self._framed(data))
+
+    def send_chunk(self, chunk: bytes) -> bool:
+        """`send` for bytes that have their framing; only to a client that knows it (`chunked`)."""
+        transport = self._transport
+        if transport is None:
+            return False
+        self.sent_bytes += len(chunk)
+        transport.write(chunk)
         return transport.get_write_buffer_size() > HIGH_WATER
 
     def end(self, last: bytes = b"") -> None:
         """Finish a streamed answer."""
         data = self._framed(last)
-        self._write(data + b"0\r\n\r\n" if self._chunked else data)
+        self._write(data + b"0\r\n\r\n" if self.chunked else data)
         self.ended = True
 
     def response(self) -> Written:
@@ -178,7 +183,7 @@ class ClientStream:
         return b"".join((line, framing, date, closing, *self._extra, self._of_attempt, b"\r\n"))
 
     def _framed(self, data: bytes) -> bytes:
-        if not data or not self._chunked:
+        if not data or not self.chunked:
             return data
         return b"%x\r\n%b\r\n" % (len(data), data)
 

@@ -94,7 +94,7 @@ class PassThrough:
         self._mender = Mender()
         self._choices: dict[int, _Choice] = {}
         self._identity: dict[str, Raw] = {}  # id, created and model of every chunk of this stream
-        self._head = self._new_head = self._tail = b""
+        self._head = self._new_head = self._tail = self._chunk_tail = b""
         self._held: list[bytes] = []  # events before the first semantic one
         self._closing: Fields | None = None  # the usage chunk, which goes last
         self._done = False
@@ -112,6 +112,29 @@ class PassThrough:
         ):
             return self._renamed(data)
         return self._slowly(data)
+
+    def relay(self, chunk: bytes, start: int) -> bytes:
+        """The chunk for the client when the engine's chunk is one plain event, b"" when it has to be fed.
+
+        A chunk is payload in the framing of HTTP's chunked coding: here `chunk[start:-2]`.
+        """
+        head = self._head
+        inside = start + len(head)
+        if (
+            not head
+            or not chunk.startswith(head, start)
+            or not chunk.endswith(self._chunk_tail)
+            or self._frames.pending
+            or chunk.find(b"\n", inside) != len(chunk) - 4
+            or chunk.find(b"\\u", inside) >= 0
+            or (self._tools and chunk.find(b'"tool_calls":[', inside) >= 0)
+            or not (chunk.isascii() or is_utf8(chunk))
+        ):
+            return b""
+        if head is self._new_head and not (self._rename and chunk.find(b'"reasoning":', inside) >= 0):
+            return chunk
+        passed = self._renamed(chunk[start:-2])
+        return b"%x\r\n%b\r\n" % (len(passed), passed)
 
     def eof(self) -> bytes:
         """See `Transcoder.eof`."""
@@ -311,6 +334,7 @@ class PassThrough:
         ours.pop("choices")
         new_head = b"data: " + _encode(ours)[:-1] + b"," + _CHOICES
         self._tail = block[end:] + b"\n\n"
+        self._chunk_tail = self._tail + b"\r\n"
         self._head = head
         self._new_head = head if head == new_head else new_head
 

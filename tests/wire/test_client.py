@@ -27,6 +27,10 @@ class Inbox:
         self.head = head
         self.after_head()
 
+    def on_chunk(self, data: bytes, start: int) -> None:
+        assert data.endswith(b"\r\n")
+        self.on_data(data[start:-2])
+
     def on_data(self, data: bytes) -> None:
         assert data
         self.pieces.append(data)
