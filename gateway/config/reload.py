@@ -18,8 +18,7 @@ Load = Callable[[], Loaded]
 Apply = Callable[[Config, tuple[Change, ...]], Awaitable[None]]
 Fingerprint = dict[Path, tuple[int, int, int] | None]
 
-# Files are looked at this often although nothing was heard: of the moment before the watch began, of network mounts.
-_LOOK_MS = 2000
+_LOOK_S = 0.5
 
 log = structlog.get_logger("headrace.config")
 
@@ -37,7 +36,6 @@ class Reloader:
         self._apply = apply
         self._seen = fingerprint(loaded.files)  # the files to watch, as they were when last looked at
         self._asked = asyncio.Event()
-        self._stop_watch = asyncio.Event()
 
     @property
     def config(self) -> Config:
@@ -74,47 +72,34 @@ class Reloader:
         except ConfigError as error:
             for problem in error.problems:
                 log.error("config refused", source=error.source, problem=str(problem))
-            self._watch_files(self._loaded.files | error.files, before)
+            self._remember(self._loaded.files | error.files, before)
             return False
         except Exception:
             log.exception("config refused", problem="it could not be applied; the old one stays in use")
-            self._watch_files(self._loaded.files, before)
+            self._remember(self._loaded.files, before)
             return False
         self._loaded = loaded
-        self._watch_files(loaded.files, before)
+        self._remember(loaded.files, before)
         _report(loaded, changes)
         return True
 
-    def _watch_files(self, files: frozenset[Path], before: Fingerprint) -> None:
+    def _remember(self, files: frozenset[Path], before: Fingerprint) -> None:
         """Watch `files` from now on. One written while it was being read differs from `before`: it is read again."""
-        moved = files != self._seen.keys()
         self._seen = {**fingerprint(files), **{file: stamp for file, stamp in before.items() if file in files}}
-        if moved:
-            self._stop_watch.set()
 
     async def _watch(self) -> None:
-        """Ask for a reload whenever a file differs from what was loaded. Folders are watched, not files: editors and
-        Kubernetes replace files instead of writing into them.
-        """
-        from watchfiles import awatch  # here: starting up does not need it
+        """Ask for a reload whenever a file differs from what was loaded, once it has been left alone for one look.
 
+        Files are looked at, because nobody tells of changes on network mounts. A look at a handful costs microseconds;
+        a library that listens beside that costs memory, a thread and a slower start.
+        """
+        last = self._seen
         while True:
-            self._stop_watch.clear()
-            folders = sorted({file.parent for file in self._seen if file.parent.is_dir()})
-            try:
-                async for _ in awatch(
-                    *folders,
-                    recursive=False,
-                    stop_event=self._stop_watch,
-                    debounce=400,
-                    rust_timeout=_LOOK_MS,
-                    yield_on_timeout=True,
-                ):
-                    if fingerprint(self._seen) != self._seen:
-                        self.request()
-            except OSError as error:  # e.g. out of inotify watches
-                log.warning("config is not watched, use SIGHUP", problem=str(error))
-                return
+            await asyncio.sleep(_LOOK_S)
+            now = fingerprint(self._seen)
+            if self._seen != now == last:
+                self.request()
+            last = now
 
 
 def fingerprint(files: Iterable[Path]) -> Fingerprint:

@@ -66,7 +66,6 @@ def set_up_logging(lines: LineWriter, level: str = "INFO") -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    logging.getLogger("watchfiles").setLevel("WARNING")  # it tells of every file near ours, our own log too
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,

@@ -1,4 +1,4 @@
-"""Reloads against a real file, its watcher and real signals."""
+"""Reloads against a real file, looks at it and real signals."""
 
 from __future__ import annotations
 
@@ -119,6 +119,16 @@ async def test_a_change_of_the_file_is_noticed(running: Gateway) -> None:
     await running.until(2)
 
 
+async def test_a_file_that_is_still_being_written_is_not_read(running: Gateway) -> None:
+    with structlog.testing.capture_logs() as logs:
+        for size in range(12):
+            running.path.write_text("pools: [" + " " * size)
+            await asyncio.sleep(0.1)
+        running.path.write_text(text(2))
+        await running.until(2)
+    assert [entry["event"] for entry in logs] == ["config reloaded"]
+
+
 async def test_a_replaced_file_is_noticed(running: Gateway) -> None:
     for weight in (2, 3):
         new = running.path.with_suffix(".new")
@@ -157,7 +167,7 @@ async def test_a_rotated_secret_is_noticed_in_its_own_folder(running: Gateway, t
 async def test_a_secret_that_comes_late_mends_a_refused_tree(running: Gateway, tmp_path: Path) -> None:
     running.path.write_text(text(2, ", api_key: 'file:key'"))
     while not (tmp_path / "key").exists():
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(1.5)  # time enough to be refused
         assert running.weight == 1
         (tmp_path / "key").write_text("here")
     await running.until(2)
