@@ -69,7 +69,8 @@ class App:
     def __init__(self, config: Config, *, clock: Clock, rng: Random, lines: LineWriter) -> None:
         self._clock = clock
         self._kinds = builtin()
-        self._keys = Keys.of_secret(secrets.token_hex(32))
+        own = secrets.token_hex(4)
+        self._keys = Keys(own, {own: secrets.token_bytes(32)})
         self.fleet = Fleet(self._kinds, clock)
         self.supervisor = Supervisor()
         self._watch = Watch()
@@ -88,7 +89,8 @@ class App:
         self.peers = PeerTable()
         self._cost_model = CostModel(pool_facts(config))
         self.kv = KvCache(config, self.fleet, clock)
-        self.kv.load(config)
+        self._router = Router(builtin_policies(), clock, peers=self.peers)
+        self._load_kv(config)
         self.kv.apply(config)
         self.telemetry.export(KvMetrics(self.kv.known), CostMetrics(self._cost_model.scores))
         runtime = self._runtime(config)
@@ -99,7 +101,7 @@ class App:
             fleet=self.fleet,
             placement=Placement(
                 fleet=self.fleet,
-                router=Router(builtin_policies(), clock, peers=self.peers),
+                router=self._router,
                 cost_model=self._cost_model,
                 affinity=learning.affinity,
                 book=self.book,
@@ -182,7 +184,7 @@ class App:
 
     async def apply(self, config: Config, changes: Sequence[Change]) -> None:  # noqa: ARG002 - all is swapped
         """Switch to a new configuration. Exchanges in flight keep the one they began with."""
-        await asyncio.to_thread(self.kv.load, config)
+        await asyncio.to_thread(self._load_kv, config)
         runtime = self._runtime(config)
         joined, left = self.fleet.apply(runtime.specs())
         self.telemetry.apply(config.telemetry)
@@ -193,6 +195,12 @@ class App:
         if self._prober is not None and self._session is not None:
             self._prober.watch(joined, left)
             self.book.watch(self._session, self.supervisor)
+
+    def _load_kv(self, config: Config) -> None:
+        """Load what the cache look-ups of a configuration need. It may take long."""
+        chosen = {model.routing or "" for model in config.models}
+        chosen |= {tenant.routing for tenant in config.tenants if tenant.routing}
+        self.kv.load(config, looks_up=any(self._router.looks_up(policy) for policy in chosen))
 
     def drain(self) -> None:
         """From now on `/readyz` says 503 and answers end their connections."""

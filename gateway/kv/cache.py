@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import structlog
@@ -18,32 +17,19 @@ from gateway.config.model import Config, Pool
 from gateway.dialects.base import Usage
 from gateway.kv.sources import SourceFinder
 from gateway.kv.status import KvStatus, PoolStatus, shown
-from tiering.chain import Layout
-from tiering.events.decode import KvEvent, Stored
+from tiering.events.decode import KvEvent
 from tiering.events.discovery import Source
-from tiering.events.feed import EventFeed
-from tiering.events.verify import HashCheck
-from tiering.hashing.memo import ChainHasher
-from tiering.index.memory import Sizes
-from tiering.index.prefix import PrefixIndex
 from tiering.plan import Expected, Plan, PoolKv, Prompt
-from tiering.registration import detect, layout_of
-from tiering.service import KvService
 from tiering.tokens import ChatTokenizer
 from tiering.truth.accuracy import Reported, TruthLoop, Verdict
+
+if TYPE_CHECKING:
+    from gateway.kv.core import Core
+    from tiering.service import KvService
 
 log = structlog.get_logger("headrace.kv")
 
 _HOUSEKEEPING_S = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Core:
-    """What takes memory: made when it is first needed."""
-
-    index: PrefixIndex
-    feed: EventFeed
-    service: KvService
 
 
 class KvCache:
@@ -69,7 +55,7 @@ class KvCache:
         self._fleet = fleet
         self._clock = clock
         self._blocks = config.kv_index.blocks
-        self._core: _Core | None = None
+        self._core: Core | None = None
         self._supervisor: Supervisor | None = None
         self._finder: SourceFinder | None = None
         self._pools: dict[str, PoolKv] = {}
@@ -77,11 +63,14 @@ class KvCache:
         self._tokenizers: dict[tuple[str, str], ChatTokenizer | None] = {}  # by folder and engine
         self.losses = 0  # of events that could not be made good, since the start
 
-    def load(self, config: Config) -> None:
+    def load(self, config: Config, *, looks_up: bool) -> None:
         """Load the tokenizers of a configuration that `apply` will want. It takes long and may run in a thread.
 
-        Those of no pool any more are let go.
+        Those of no pool any more are let go. With `looks_up` (some policy asks where prompts are cached), the code
+        for it is loaded here too, so that the first prompt does not wait for it.
         """
+        if looks_up:
+            import gateway.kv.core  # noqa: F401
         wanted = {_tokenizer_of(pool): pool.name for pool in config.pools if pool.tokenizer is not None}
         self._tokenizers = {key: self._tokenizers.get(key) or self._loaded(*key, pool) for key, pool in wanted.items()}
 
@@ -157,17 +146,17 @@ class KvCache:
 
     # --- inside ---
 
-    def _opened(self) -> _Core:
+    def _opened(self) -> Core:
         if self._core is None:
-            index = PrefixIndex.create(Sizes(blocks=self._blocks))
-            feed = EventFeed(index, self._clock, observe=self._see, report=self._lost)
-            service = KvService(index, self._clock, tuple(self._pools.values()), lost_at=feed.lost_at)
-            self._core = _Core(index, feed, service)
+            from gateway.kv.core import open_core  # here: most policies never ask
+
+            pools = self._pools.values()
+            self._core = open_core(self._blocks, self._clock, pools, observe=self._see, report=self._lost)
             if self._supervisor is not None:
                 self._run(self._core, self._supervisor)
         return self._core
 
-    def _run(self, core: _Core, supervisor: Supervisor) -> None:
+    def _run(self, core: Core, supervisor: Supervisor) -> None:
         supervisor.spawn(core.feed.run(), "KV events")
         supervisor.spawn(self._keep_house(core.service), "KV housekeeping")
 
@@ -200,28 +189,11 @@ class KvCache:
             return None
 
     def _see(self, source: Source, events: Sequence[KvEvent]) -> None:
-        """Learn a pool's hash scheme from its first events, then check it against all that follow."""
-        member = self._fleet.member(source.replica)
+        """Learn from what the engines of a pool store how they hash."""
+        core, member = self._core, self._fleet.member(source.replica)
         pool = self._pools.get(member.spec.name) if member is not None else None
-        if member is None or pool is None:
-            return
-        if pool.check is None:
-            self._register(pool, member.spec.engine, events)
-        if pool.check is None or pool.hasher is None:
-            return
-        pool.check.see(events)
-        layout = layout_of(pool.check.groups, pool.hasher.scheme.block)
-        if pool.check.groups and layout != pool.hasher.layout:
-            pool.hasher = ChainHasher(pool.hasher.scheme, layout)
-
-    def _register(self, pool: PoolKv, engine: str, events: Sequence[KvEvent]) -> None:
-        seed = self._config[pool.name].contract.hash_seed
-        for event in events:
-            scheme = detect(engine, event, (seed,) if seed else ()) if isinstance(event, Stored) else None
-            if scheme is not None:
-                pool.check, pool.hasher = HashCheck(scheme), ChainHasher(scheme, Layout())
-                log.info("KV hashes known", pool=pool.name, scheme=repr(scheme))
-                return
+        if core is not None and member is not None and pool is not None:
+            core.learn(pool, member.spec.engine, self._config[pool.name].contract.hash_seed, events)
 
     def _lost(self, source: Source, reason: str) -> None:
         self.losses += 1

@@ -196,7 +196,7 @@ async def test_a_wrong_template_is_named_and_the_pool_demoted(monkeypatch: pytes
 
 
 async def test_a_wrong_seed_falls_back_to_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.kv.cache.detect", lambda *_: VllmScheme(16, "sha256_cbor", "another seed"))
+    monkeypatch.setattr("gateway.kv.core.detect", lambda *_: VllmScheme(16, "sha256_cbor", "another seed"))
     async with fleet(("vllm",), monkeypatch) as (running, sims):
         await warm(running, sims, exact=True)
         await converse(running, 50, sims)
