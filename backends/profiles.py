@@ -10,11 +10,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.resources import files
 from typing import Literal
 
 import msgspec
-import yaml
+import msgspec.yaml
 
 DEFAULT_PROFILE = "h200"
 EngineName = Literal["vllm", "sglang", "nim"]
@@ -145,9 +146,10 @@ def load_profile(name: str, engine: EngineName) -> Profile:
     raise KeyError(f"unknown profile {name!r}; known: {', '.join(profile_names())}")
 
 
+@cache
 def _read() -> _File:
-    text = files(__package__).joinpath("profiles.yaml").read_text("utf-8")
-    return msgspec.convert(yaml.safe_load(text), _File)
+    """The data file, read once: parsing takes longer than anything else that is done with it."""
+    return msgspec.yaml.decode(files(__package__).joinpath("profiles.yaml").read_bytes(), type=_File)
 
 
 def _measured(by_engine: Mapping[str, Mapping[str, object]], name: str, engine: EngineName) -> Profile:

@@ -7,24 +7,24 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any, Final
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field
+import msgspec
+import msgspec.yaml
 
 _KV_ROOM: Final = 0.85  # of GPU memory may be weights; the rest is KV, activations and the runtime
 
 
-class _Node(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class _Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of what the data files hold: a key nobody knows is an error."""
 
 
-class Gpu(_Node):
+class Gpu(_Node, frozen=True):
     """One accelerator. Memory per device."""
 
     family: str
     memory_gb: float
 
 
-class Row(_Node):
+class Row(_Node, frozen=True):
     """Combinations that a source names as valid. `inferred`: the source implies it without saying it outright."""
 
     gpus: tuple[str, ...]
@@ -32,44 +32,44 @@ class Row(_Node):
     precision: str
     source: str
     inferred: bool = False
-    contract: Mapping[str, Any] = Field(default_factory=dict)
+    contract: Mapping[str, Any] = {}
     needs: tuple[str, ...] = ()
 
 
-class Unsupported(_Node):
+class Unsupported(_Node, frozen=True):
     """GPUs that do not work, and why."""
 
     gpus: tuple[str, ...]
     reason: str
 
 
-class Limit(_Node):
+class Limit(_Node, frozen=True):
     """A precision or KV type that only some families have."""
 
-    precision: str | None = None
-    kv_dtype: str | None = None
     families: tuple[str, ...]
     reason: str
+    precision: str | None = None
+    kv_dtype: str | None = None
 
 
-class Support(_Node):
+class Support(_Node, frozen=True, kw_only=True):
     """What one engine supports. `closed`: nothing but the rows is valid."""
 
     closed: bool
     unlisted: str
     multi_node: bool
-    contract: Mapping[str, Any] = Field(default_factory=dict)
-    frontends: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)
+    contract: Mapping[str, Any] = {}
+    frontends: Mapping[str, Mapping[str, Any]] = {}
     families: tuple[str, ...] = ()
     only_rows: tuple[str, ...] = ()
     rows: tuple[Row, ...]
     unsupported: tuple[Unsupported, ...] = ()
     precisions: tuple[Limit, ...] = ()
     kv_dtypes: tuple[Limit, ...] = ()
-    pd: Mapping[str, Any] = Field(default_factory=dict)
+    pd: Mapping[str, Any] = {}
 
 
-class Recipe(_Node):
+class Recipe(_Node, frozen=True):
     """One model. `models` are served or checkpoint names in lower case; sizes of the weights in GB."""
 
     name: str
@@ -114,9 +114,9 @@ class Catalogue:
     def read(cls) -> Catalogue:
         """Read the data files of this package."""
         folder = files("deploy.recipes")
-        texts = {entry.name: entry.read_text("utf-8") for entry in folder.iterdir() if entry.name.endswith(".yaml")}
-        gpus = {name: Gpu.model_validate(entry) for name, entry in yaml.safe_load(texts.pop("gpus.yaml")).items()}
-        recipes = [Recipe.model_validate(yaml.safe_load(text)) for _, text in sorted(texts.items())]
+        texts = {entry.name: entry.read_bytes() for entry in folder.iterdir() if entry.name.endswith(".yaml")}
+        gpus = msgspec.yaml.decode(texts.pop("gpus.yaml"), type=dict[str, Gpu])
+        recipes = [msgspec.yaml.decode(text, type=Recipe) for _, text in sorted(texts.items())]
         return cls({recipe.name: recipe for recipe in recipes}, gpus)
 
     def recipe_for(self, model: str) -> Recipe | None:

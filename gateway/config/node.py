@@ -11,6 +11,9 @@ Positive = Annotated[float, Field(gt=0)]
 
 
 class Node(BaseModel):
-    """Base of every node: frozen, and a key nobody knows is an error."""
+    """Base of every node: frozen, and a key nobody knows is an error.
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    Validators are built on first use: only the tree as a whole has one, its nodes need none of their own.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
