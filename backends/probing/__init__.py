@@ -1,11 +1,13 @@
-"""Finding out what a pool really can do: `probe_pool(target, client, clock=...)` gives a report with its contract."""
+"""Finding out what a pool really can do: `probe_pool(target, client, clock=...)` gives a report with its contract.
+
+The tables that people read (`table`) are for the command line alone: they need a library that a gateway need not load.
+"""
 
 from __future__ import annotations
 
 from backends.probing.client import AiohttpProbe, Answer, ProbeClient
 from backends.probing.run import ProbeReport, Target, probe_pool, unprobed
 from backends.probing.session import Budget, Check
-from backends.probing.table import checks_table, contract_table
 
 __all__ = [
     "AiohttpProbe",
@@ -15,8 +17,6 @@ __all__ = [
     "ProbeClient",
     "ProbeReport",
     "Target",
-    "checks_table",
-    "contract_table",
     "probe_pool",
     "unprobed",
 ]

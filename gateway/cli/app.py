@@ -3,19 +3,53 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, NamedTuple
 
 import typer
 
-from gateway.cli import check, demo, keys, pools, probe, replay, serve, sim, top
 from gateway.cli.output import UserError
 from gateway.config.problems import ConfigError
 
 
+class _Command(NamedTuple):
+    """Where a command is and how it is shown."""
+
+    where: str  # module:function below gateway.cli
+    example: str
+
+
+_TOP = {
+    "serve": _Command("serve:serve", "headrace serve headrace.yaml"),
+    "check": _Command("check:check", "headrace check headrace.yaml"),
+    "schema": _Command("check:schema", "headrace schema > headrace.schema.json"),
+    "demo": _Command("demo:demo", "headrace demo --port 8080"),
+    "sim": _Command("sim:sim", "headrace sim --engine vllm --port 9101 --model glm --profile h100-fp8"),
+    "replay": _Command("replay:replay", "headrace replay trace.jsonl headrace.yaml --policy latency --policy p2c"),
+    "top": _Command("top:top", "HEADRACE_ADMIN_TOKEN=... headrace top --admin http://127.0.0.1:9090"),
+}
+_KEYS = {
+    "create": _Command("keys:create", "headrace keys create --tenant search"),
+    "list": _Command("keys:list_keys", "headrace keys list --config headrace.yaml"),
+    "revoke": _Command("keys:revoke", "headrace keys revoke --tenant search --id k-1f0c --config headrace.yaml"),
+    "rotate": _Command("keys:rotate", "headrace keys rotate --tenant search --id k-1f0c --config headrace.yaml"),
+}
+_POOLS = {
+    "list": _Command("pools:list_pools", "HEADRACE_ADMIN_TOKEN=... headrace pools list"),
+    "show": _Command("pools:show", "headrace pools show h100 --admin http://127.0.0.1:9090"),
+    "probe": _Command("probe:probe", "headrace pools probe h100 --config headrace.yaml"),
+}
+_GROUPS = {
+    "keys": ("API keys of tenants. The configuration holds their hashes only.", _KEYS),
+    "pools": ("Pools: what a running gateway knows of them, and what they really can do.", _POOLS),
+}
+
+
 def run(args: list[str] | None = None) -> None:
     """Run one command and exit. Faults of the user are one line each on stderr, never a stack trace."""
+    args = sys.argv[1:] if args is None else args
     try:
-        build()(args)
+        build(args[0] if args else "")(args)
     except ConfigError as error:
         typer.echo(str(error), err=True)
         sys.exit(2)
@@ -36,41 +70,24 @@ def group(help_text: str) -> typer.Typer:
     )
 
 
-def build() -> typer.Typer:
-    """All commands."""
+def build(wanted: str = "") -> typer.Typer:
+    """The tree with `wanted` alone, so that a gateway starts without the code of other commands; else with all."""
     app = group("One endpoint in front of self-hosted SGLang and vLLM pools.")
     app.callback()(root)
-    app.command(epilog="Example: headrace serve headrace.yaml")(serve.serve)
-    app.command(epilog="Example: headrace check headrace.yaml")(check.check)
-    app.command(epilog="Example: headrace schema > headrace.schema.json")(check.schema)
-    app.command(epilog="Example: headrace demo --port 8080")(demo.demo)
-    app.command(epilog="Example: headrace sim --engine vllm --port 9101 --model glm --profile h100-fp8")(sim.sim)
-    app.command(epilog="Example: headrace replay trace.jsonl headrace.yaml --policy latency --policy p2c")(
-        replay.replay
-    )
-    app.command(epilog="Example: HEADRACE_ADMIN_TOKEN=... headrace top --admin http://127.0.0.1:9090")(top.top)
-    app.add_typer(key_commands(), name="keys")
-    app.add_typer(pool_commands(), name="pools")
+    known = wanted in _TOP or wanted in _GROUPS
+    _add(app, {name: command for name, command in _TOP.items() if not known or name == wanted})
+    for name, (help_text, commands) in _GROUPS.items():
+        if not known or name == wanted:
+            level = group(help_text)
+            _add(level, commands)
+            app.add_typer(level, name=name)
     return app
 
 
-def key_commands() -> typer.Typer:
-    """`headrace keys ...`."""
-    app = group("API keys of tenants. The configuration holds their hashes only.")
-    app.command(epilog="Example: headrace keys create --tenant search")(keys.create)
-    app.command("list", epilog="Example: headrace keys list --config headrace.yaml")(keys.list_keys)
-    app.command(epilog="Example: headrace keys revoke --tenant search --id k-1f0c --config headrace.yaml")(keys.revoke)
-    app.command(epilog="Example: headrace keys rotate --tenant search --id k-1f0c --config headrace.yaml")(keys.rotate)
-    return app
-
-
-def pool_commands() -> typer.Typer:
-    """`headrace pools ...`."""
-    app = group("Pools: what a running gateway knows of them, and what they really can do.")
-    app.command("list", epilog="Example: HEADRACE_ADMIN_TOKEN=... headrace pools list")(pools.list_pools)
-    app.command(epilog="Example: headrace pools show h100 --admin http://127.0.0.1:9090")(pools.show)
-    app.command(epilog="Example: headrace pools probe h100 --config headrace.yaml")(probe.probe)
-    return app
+def _add(level: typer.Typer, commands: dict[str, _Command]) -> None:
+    for name, (where, example) in commands.items():
+        module, _, function = where.partition(":")
+        level.command(name, epilog=f"Example: {example}")(getattr(import_module(f"gateway.cli.{module}"), function))
 
 
 def _version(asked: bool) -> None:

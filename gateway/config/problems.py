@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +57,8 @@ class ConfigError(Exception):
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """A hint naming the known word closest to `name`, or all of them when they are few and none is close."""
+    import difflib  # here: most configurations are right
+
     words = sorted(set(known))
     close = difflib.get_close_matches(name, words, n=1, cutoff=0.6)
     if close:
