@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import aiohttp
+import msgspec
 import structlog
 
 from backends.contracts import ReplicaState
@@ -29,8 +29,7 @@ _COUNT_S = 5.0
 _TEMPLATE_TOKENS = 64  # what a chat template adds around the messages, at most
 
 
-@dataclass(slots=True)
-class Eligible:
+class Eligible(msgspec.Struct):
     """The pools an exchange may go to. `spare` ones only when no replica of the others is left."""
 
     pools: tuple[PoolShare, ...]

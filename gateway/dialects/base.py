@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from backends.contracts import EngineFailure
 from gateway.errors import GatewayError
 
 
-@dataclass(slots=True)
-class Usage:
+class Usage(msgspec.Struct):
     """Tokens of one exchange. `prompt` includes `cached`; `completion` includes `reasoning`."""
 
     prompt: int = 0

@@ -109,6 +109,8 @@ class Chat:
 
     def transcoder(self, request: Request, sent: EngineRequest, target: Target, ids: Ids, seal: Seal) -> Transcoder:  # noqa: ARG002
         """See `Dialect.transcoder`."""
+        if request.direct and not request.stream and not sent.hide_reasoning:
+            return PassBody(ids, model=request.model, chat=True, frame_failure=target.frame_failure)
         stops = gateway_stops(request, target)
         if stops or sent.hide_reasoning or request.names or request.legacy_functions:
             encoder: Encoder = ChatStream(request, ids) if request.stream else ChatBody(request, ids)

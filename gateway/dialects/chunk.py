@@ -72,14 +72,18 @@ _usage = msgspec.json.Decoder(EngineUsage)
 def canonical_usage(given: EngineUsage) -> Usage:
     """Canonical counts: cached within prompt, reasoning within completion, whatever the engine says."""
     prompt, completion = given.prompt_tokens or 0, given.completion_tokens or 0
-    details = given.prompt_tokens_details or _PromptDetails()
-    written = details.cache_write_tokens if details.cache_write_tokens is not None else details.created_cache_tokens
-    output = given.completion_tokens_details or _CompletionDetails()
-    reasoning = output.reasoning_tokens if output.reasoning_tokens is not None else given.reasoning_tokens or 0
-    cached = None if details.cached_tokens is None else min(details.cached_tokens, prompt)
+    cached = written = None
+    reasoning = given.reasoning_tokens
+    if (details := given.prompt_tokens_details) is not None:
+        cached, written = details.cached_tokens, details.cache_write_tokens
+        written = details.created_cache_tokens if written is None else written
+    if (output := given.completion_tokens_details) is not None and output.reasoning_tokens is not None:
+        reasoning = output.reasoning_tokens
+    if cached is not None:
+        cached = min(cached, prompt)
     if written is not None:
         written = min(written, prompt - (cached or 0))
-    return Usage(prompt, completion, cached, written, min(reasoning, completion))
+    return Usage(prompt, completion, cached, written, min(reasoning, completion) if reasoning else 0)
 
 
 def read_usage(value: Raw) -> Usage:

@@ -17,8 +17,10 @@ with the first `keepalive()`. A retry after a heartbeat goes on with the same `i
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from backends.contracts import DialectName
 from gateway.dialects.base import Transcoder
@@ -41,8 +43,7 @@ class DecodeOptions:
     strict_prefill: bool = False  # refuse a trailing assistant turn on Messages instead of naming it as ignored
 
 
-@dataclass(slots=True)
-class EngineRequest:
+class EngineRequest(msgspec.Struct):
     """What goes to the engine, and what the client is told about it."""
 
     path: str
@@ -51,7 +52,7 @@ class EngineRequest:
     effort: str | None = None  # as sent
     hide_reasoning: bool = False  # the client must not see reasoning
     adapted: tuple[str, ...] = ()  # -> x-gateway-adapted
-    headers: dict[str, str] = field(default_factory=dict)  # x-gateway-* for the client
+    headers: dict[str, str] = {}  # x-gateway-* for the client
     generates: bool = True  # False: the engine only tokenizes, which is no load and has no first token
 
 

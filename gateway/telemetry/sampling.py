@@ -31,9 +31,10 @@ class Sampler:
         self, ids: IdSource, request_id: str, parent: TraceContext | None, now: float, wall: float
     ) -> ExchangeRecord:
         """The record of a new exchange, in the caller's trace if there is one."""
-        span_id = ids.hex(16)
+        fresh = ids.hex(48)
+        span_id = fresh[32:]
         if parent is None:
-            trace_id = ids.hex(32)
+            trace_id = fresh[:32]
             return ExchangeRecord(
                 ids, request_id, trace_id, span_id, "", "", trace_id[_LOW_64_BITS:] < self._below, now, wall
             )

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
+
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # compared by identity: made once per configuration, looked up always
@@ -15,8 +21,7 @@ class PoolShare:
     share: float = 1.0  # part of the exchanges that may see this pool, 0..1
 
 
-@dataclass(slots=True)  # not frozen: that would cost half a microsecond per field and exchange
-class RouteRequest:
+class RouteRequest(msgspec.Struct):  # a struct is made in a fifth of the time of a dataclass, and one per exchange
     """One exchange as routing sees it. Token counts may be estimates; empty strings mean unknown."""
 
     pools: tuple[PoolShare, ...]  # the pools whose contract fits, in the model's order of preference
@@ -33,6 +38,6 @@ class RouteRequest:
     spill_after_ms: float = 0.0  # the first pool is kept until it costs this much more; 0: no preference
     spill_back_ms: float = 0.0  # and taken back once it is within this
     exclude: frozenset[str] = frozenset()  # replica ids that must not be tried again
-    refused: Mapping[str, str] = field(default_factory=dict)  # pool -> why its contract does not fit: evidence only
-    partners: Mapping[str, tuple[PoolShare, ...]] = field(default_factory=dict)  # decode pool -> prefill pool, if any
+    refused: Mapping[str, str] = _NOTHING  # pool -> why its contract does not fit: evidence only
+    partners: Mapping[str, tuple[PoolShare, ...]] = _NOTHING  # decode pool -> prefill pool, if any
     alone: frozenset[str] = frozenset()  # decode pools that can prefill themselves when no partner is left

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 import xxhash
+from msgspec.structs import replace
 
 from backends.contracts import TIERS, Candidate, Clock, Decision, FleetSnapshot, Random, Replica, ReplicaState
 from backends.located import Located
