@@ -6,6 +6,8 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from backends.contracts import Decision, FleetSnapshot, LoadTable, Replica, ReplicaState
 from backends.located import Located
 from policies.cost_model.model import CostModel, PoolFacts
@@ -59,7 +61,7 @@ class Desk:
         self.pools = tuple(PoolShare(name) for name in pools)
 
     def request(self, **changes: object) -> RouteRequest:
-        return replace(RouteRequest(self.pools, prompt_tokens=1000), **changes)  # type: ignore[arg-type]
+        return structs.replace(RouteRequest(self.pools, prompt_tokens=1000), **changes)
 
     def decide(self, located: Located | None = None, **changes: object) -> Decision:
         return self.router.decide(self.request(**changes), located, self.snapshot, self.cost, self.rng)
