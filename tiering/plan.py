@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from backends.contracts import DialectName
-from backends.located import Located
-from tiering.chain import Chain
-from tiering.events.verify import HashCheck
-from tiering.hashing.memo import ChainHasher
-from tiering.hashing.scheme import PLAIN, Extras, Tokens
+from tiering.hashing.scheme import PLAIN, Extras
 from tiering.hashing.text import BYTES_PER_TOKEN
-from tiering.index.memory import I64
-from tiering.tokens import ChatTokenizer
-from tiering.truth.accuracy import Prediction
+
+if TYPE_CHECKING:  # a gateway that looks up nothing needs the words, not what they stand for
+    from backends.located import Located
+    from tiering.chain import Chain
+    from tiering.events.verify import HashCheck
+    from tiering.hashing.memo import ChainHasher
+    from tiering.hashing.scheme import Tokens
+    from tiering.index.memory import I64
+    from tiering.tokens import ChatTokenizer
+    from tiering.truth.accuracy import Prediction
 
 
 @dataclass(frozen=True, slots=True)

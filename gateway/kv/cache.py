@@ -17,15 +17,16 @@ from gateway.config.model import Config, Pool
 from gateway.dialects.base import Usage
 from gateway.kv.sources import SourceFinder
 from gateway.kv.status import KvStatus, PoolStatus, shown
-from tiering.events.decode import KvEvent
-from tiering.events.discovery import Source
-from tiering.plan import Expected, Plan, PoolKv, Prompt
-from tiering.tokens import ChatTokenizer
-from tiering.truth.accuracy import Reported, TruthLoop, Verdict
+from tiering.plan import PoolKv
 
 if TYPE_CHECKING:
     from gateway.kv.core import Core
+    from tiering.events.decode import KvEvent
+    from tiering.events.discovery import Source
+    from tiering.plan import Expected, Plan, Prompt
     from tiering.service import KvService
+    from tiering.tokens import ChatTokenizer
+    from tiering.truth.accuracy import Verdict
 
 log = structlog.get_logger("headrace.kv")
 
@@ -109,14 +110,17 @@ class KvCache:
         """What the engine said it had cached; None when it does not tell."""
         if usage is None or usage.cached is None or usage.estimated:
             return None
-        return self._opened().service.observe(expected, Reported(usage.cached, usage.prompt))
+        return self._opened().observe(expected, usage.cached, usage.prompt)
 
     # --- what is known ---
 
     def known(self) -> KvStatus:
         """The index, every publisher, and how well predictions hold."""
         core = self._core
-        truth = core.service.truth if core is not None else TruthLoop()
+        if core is None:
+            nothing = (PoolStatus(name, "text", None, None, load_only=False) for name in self._pools)
+            return KvStatus(tuple(nothing), self.losses)
+        truth = core.service.truth
         pools = tuple(
             PoolStatus(
                 name=name,
@@ -127,8 +131,6 @@ class KvCache:
             )
             for name, pool in self._pools.items()
         )
-        if core is None:
-            return KvStatus(pools, self.losses)
         return KvStatus(
             pools,
             self.losses,
@@ -182,6 +184,8 @@ class KvCache:
         return self._tokenizers.get(_tokenizer_of(pool))
 
     def _loaded(self, folder: str, engine: str, pool: str) -> ChatTokenizer | None:
+        from tiering.tokens import ChatTokenizer  # here: few pools have a tokenizer
+
         try:
             return ChatTokenizer.load(Path(folder), self._clock, engine)
         except (OSError, ValueError, ImportError) as error:

@@ -20,9 +20,10 @@ from tiering.events.verify import HashCheck
 from tiering.hashing.memo import ChainHasher
 from tiering.index.memory import Sizes
 from tiering.index.prefix import PrefixIndex
-from tiering.plan import PoolKv
+from tiering.plan import Expected, PoolKv
 from tiering.registration import detect, layout_of
 from tiering.service import KvService
+from tiering.truth.accuracy import Reported, Verdict
 
 log = structlog.get_logger("headrace.kv")
 
@@ -34,6 +35,10 @@ class Core:
     index: PrefixIndex
     feed: EventFeed
     service: KvService
+
+    def observe(self, expected: Expected, cached: int, prompt: int) -> Verdict:
+        """What the engine said it had cached, and how long the prompt is, in tokens."""
+        return self.service.observe(expected, Reported(cached, prompt))
 
     def learn(self, pool: PoolKv, engine: str, seed: str | None, events: Sequence[KvEvent]) -> None:
         """Learn a pool's hash scheme from its first events, then check it against all that follow."""

@@ -14,9 +14,9 @@ import pytest
 from gateway.config.known import installed
 from gateway.config.loader import Loaded, load
 from gateway.config.reload import Reloader
-from gateway.kv.cache import ChatTokenizer
 from tests.support.app import config_of, gateway, pool_of
 from tests.support.engine import DONE, ROLE, STREAM_HEAD, Answer, Asked, Engine, chunk, completes, engine, finish, text
+from tiering.tokens import ChatTokenizer
 
 OLD_KEY, NEW_KEY = "hr_old", "hr_new"
 
