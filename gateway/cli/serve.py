@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import gc
-import sys
 from typing import Annotated
 
 import typer
@@ -25,7 +24,10 @@ def serve(
     if workers != 1:
         raise UserError("--workers: this version runs everything in one process; use 1", code=2)
     gc.disable()  # imports leave no garbage, and looking for it is a tenth of the start; the server turns it on
-    _import_structlog()
+    from gateway import lean
+
+    lean.import_structlog()
+    lean.import_aiohttp()
     from gateway.config.loader import Overrides
     from gateway.server import serve as run
 
@@ -35,13 +37,3 @@ def serve(
         if error.errno not in _NO_SOCKET:
             raise
         raise UserError(f"cannot listen: {error.strerror}") from None
-
-
-def _import_structlog() -> None:
-    """Import structlog without what prints in colour: the log is JSON, and that takes 3 MB and a tenth of the start."""
-    colours = {name for name in ("rich", "better_exceptions") if name not in sys.modules}
-    sys.modules.update(dict.fromkeys(colours))  # type: ignore[arg-type] # None: such a module cannot be imported
-    import structlog  # noqa: F401
-
-    for name in colours:
-        del sys.modules[name]

@@ -8,12 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from backends.contracts import Candidate
+from gateway.lean import import_requests
 from gateway.telemetry.record import ExchangeRecord
 
 if TYPE_CHECKING:
     from gateway.telemetry.spans import Otlp
 
 _BATCH = 32  # exchanges per call: small, so that encoding never holds the interpreter for long
+_FIRST_S = 0.5  # from the start to the loading of the SDK: a tenth of a second of work that can wait
 
 
 class Kept(NamedTuple):
@@ -44,7 +46,8 @@ class SpanExporter:
 
     A collector that is slow or down fills the queue, and what does not fit is dropped and counted: nothing
     here ever waits for it but `close`, for `timeout_s` at most. The OpenTelemetry SDK is imported in that
-    thread, so that a gateway without a collector never loads it and one with a collector starts as fast.
+    thread and not at once, so that a gateway without a collector never loads it and one with a collector starts as
+    fast.
     """
 
     __slots__ = (
@@ -98,6 +101,8 @@ class SpanExporter:
             self._otlp.shutdown()  # wakes the thread from waiting for its next try
 
     def _run(self) -> None:
+        self._wake.wait(_FIRST_S)
+        import_requests()
         from gateway.telemetry.spans import Otlp
 
         self._otlp = otlp = Otlp(self.endpoint, self._resource)
