@@ -4,10 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 STAMP := $(VENV)/.installed
+COMPILED := build/compiled
 KIT := tests/engine
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-real test lint types contracts pytest engines peers clients test-engines test-clients \
+.PHONY: help setup compiled demo demo-real test lint types contracts pytest engines peers clients test-engines test-clients \
   bench bench-quick bench-index bench-contract bench-routing bench-dialects bench-trace \
   chaos fuzz soak lock clean
 
@@ -19,6 +20,13 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install --require-hashes -r requirements/dev.txt
 	$(PIP) install --no-deps --no-build-isolation -e .
+	touch $@
+
+compiled: $(COMPILED)/.built ## the exchange path compiled, as it is deployed; needs a C compiler
+$(COMPILED)/.built: $(STAMP) setup.py pyproject.toml $(shell find gateway backends tiering policies deploy -name '*.py')
+	rm -rf $(COMPILED) build/wheel
+	HEADRACE_COMPILE=1 $(PIP) wheel --no-deps --no-build-isolation -w build/wheel .
+	$(PIP) install --no-deps --target $(COMPILED) build/wheel/headrace-*.whl
 	touch $@
 
 demo: setup ## two simulated pools, the gateway, sample traffic; until Ctrl-C

@@ -71,8 +71,11 @@ class Upstream(Protocol):
         ...
 
 
-class EngineConnection(asyncio.Protocol):
-    """One connection to one replica. It serves one request at a time and goes back to its pool in between."""
+class EngineConnection:
+    """One connection to one replica. It serves one request at a time and goes back to its pool in between.
+
+    An `asyncio.Protocol` by its methods alone: only a class without that base can be compiled.
+    """
 
     __slots__ = (
         "_body",
@@ -174,6 +177,15 @@ class EngineConnection(asyncio.Protocol):
         else:
             receiver.on_failure(EngineFailure(Fault.RESET, "the engine closed the connection before its answer ended"))
 
+    def eof_received(self) -> None:
+        """The engine sends no more; the loss of the connection follows."""
+
+    def pause_writing(self) -> None:
+        """A request waits in the transport until the engine has read what is before it."""
+
+    def resume_writing(self) -> None:
+        """See `pause_writing`."""
+
     # --- parsing ---
 
     def _whole(self, receiver: Receiver, head: ResponseHead, payload: bytes) -> None:
@@ -268,13 +280,14 @@ class EnginePool:
         host, port = self.address
         try:
             async with asyncio.timeout(self.connect_s):
-                _, connection = await self._loop.create_connection(
-                    lambda: EngineConnection(self), host, port, ssl=self._ssl
+                _, protocol = await self._loop.create_connection(
+                    lambda: cast("asyncio.Protocol", EngineConnection(self)), host, port, ssl=self._ssl
                 )
         except TimeoutError:
             raise EngineFailure(Fault.TIMEOUT, "the engine did not accept a connection in time") from None
         except OSError:
             raise EngineFailure(Fault.CONNECT, "the engine refused the connection") from None
+        connection = cast("EngineConnection", protocol)
         self._open.add(connection)
         return connection
 

@@ -1,4 +1,4 @@
-"""The vocabulary shared by all four packages: replicas, load, leases, failures. Standard library and msgspec only."""
+"""The vocabulary shared by all four packages: replicas, load, leases, failures. Standard library only."""
 
 from __future__ import annotations
 
@@ -6,15 +6,11 @@ import enum
 from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any, Final, Literal, Protocol
-
-import msgspec
+from typing import Literal, Protocol
 
 DialectName = Literal["chat", "completions", "responses", "messages"]
 Tier = Literal["gpu", "host", "fs", "remote"]
 TIERS: tuple[Tier, ...] = ("gpu", "host", "fs", "remote")
-_NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
 class Clock(Protocol):
@@ -166,14 +162,15 @@ class Expected:
         return sum(self.by_tier)
 
 
-class Decision(msgspec.Struct):  # a struct is made in a fifth of the time of a dataclass, and one per exchange
+@dataclass(slots=True)  # not frozen: that would cost half a microsecond per field and exchange
+class Decision:
     """What routing chose and from what. `order` is best first; the first is tried first."""
 
     policy: str
     order: tuple[Replica, ...]
     candidates: tuple[Candidate, ...] = ()
     predicted_ttft_ms: float = 0.0
-    predicted_cached: Mapping[Tier, int] = _NOTHING
+    predicted_cached: Mapping[Tier, int] = field(default_factory=dict)
     expected: Expected | None = None  # of order[0]; None from policies that predict nothing
     prefill_tokens: int = 0  # what to count on the lease of order[0]: its uncached prompt tokens
     load_tiers: tuple[Tier, ...] | None = None  # tiers order[0] should load from; None: all that hold something

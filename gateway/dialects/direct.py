@@ -8,14 +8,13 @@ also finds the words for what is wrong, so nothing here raises.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET
 
 from gateway.dialects.base import Usage
-from gateway.dialects.chunk import EngineUsage, canonical_usage
-from gateway.dialects.fields import Penalty, Share
+from gateway.dialects.chunk import canonical_usage
+from gateway.dialects.direct_types import Answer, Asked
 from gateway.dialects.model import Request, Traits
 from gateway.dialects.registry import EngineRequest
 from gateway.dialects.target import Target
@@ -27,54 +26,8 @@ _ASK_USAGE = b',"stream_options":{"include_usage":true}'
 _STOPS = {"stop": "end", "length": "length"}
 
 
-class _Message(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    role: Literal["system", "user", "assistant"]
-    content: str
-
-
-class _StreamOptions(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    include_usage: bool = False
-
-
-class _Asked(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    model: str
-    messages: Annotated[list[_Message], Meta(min_length=1)]
-    stream: bool = False
-    stream_options: _StreamOptions | UnsetType = UNSET
-    max_tokens: Annotated[int, Meta(ge=1)] | None = None
-    max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    top_p: Share | None = None
-    top_k: int | None = None
-    min_p: Share | None = None
-    seed: int | None = None
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
-
-
-class _Said(msgspec.Struct, gc=False):
-    role: Literal["assistant"]
-    content: str
-    reasoning: UnsetType | None = UNSET
-    tool_calls: UnsetType | None = UNSET
-
-
-class _Choice(msgspec.Struct, gc=False):
-    message: _Said
-    finish_reason: Literal["stop", "length"]
-
-
-class _Answer(msgspec.Struct, gc=False):
-    id: str
-    model: str
-    choices: Annotated[list[_Choice], Meta(min_length=1)]
-    usage: EngineUsage
-    error: UnsetType = UNSET
-    metadata: UnsetType = UNSET  # SGLang's own, of types that clients' models refuse
-
-
-_asked = msgspec.json.Decoder(_Asked).decode
-_answer = msgspec.json.Decoder(_Answer).decode
+_asked = msgspec.json.Decoder(Asked).decode
+_answer = msgspec.json.Decoder(Answer).decode
 
 
 def read_direct(body: bytes) -> Request | None:

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
-from msgspec import structs
 
 from backends.contracts import Candidate
 from gateway.config.model import Telemetry as TelemetryConfig
@@ -91,7 +91,7 @@ def test_evidence_is_asked_for_only_when_the_exchange_is_kept(make_telemetry: Ma
         telemetry.open()
         for status in (200, 500):
             record = telemetry.start("r")
-            record.status, record.decision = status, structs.replace(decision, explain=explain)
+            record.status, record.decision = status, replace(decision, explain=explain)
             record.deciding = record.decided = record.started
             telemetry.finish(record)
         telemetry.close(10.0)
