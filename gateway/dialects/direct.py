@@ -13,8 +13,8 @@ import msgspec
 from msgspec import UNSET
 
 from gateway.dialects.base import Usage
-from gateway.dialects.chunk import canonical_usage
-from gateway.dialects.direct_types import Answer, Asked
+from gateway.dialects.chunk import EngineUsage, canonical_usage
+from gateway.dialects.direct_types import Answer, Asked, Event, Part
 from gateway.dialects.model import Request, Traits
 from gateway.dialects.registry import EngineRequest
 from gateway.dialects.target import Target
@@ -23,11 +23,13 @@ _THINK_END = b"</think>"
 # Of direct bodies only the top level has this key, and a quote inside a string is escaped: the first match is it.
 _MODEL = re.compile(rb'"model"\s*:\s*"(?:[^"\\]|\\.)*"')
 _ASK_USAGE = b',"stream_options":{"include_usage":true}'
-_STOPS = {"stop": "end", "length": "length"}
+_PREFIX = "chatcmpl-"
+STOPS = {"stop": "end", "length": "length"}
 
 
 _asked = msgspec.json.Decoder(Asked).decode
 _answer = msgspec.json.Decoder(Answer).decode
+_event = msgspec.json.Decoder(Event).decode
 
 
 def read_direct(body: bytes) -> Request | None:
@@ -82,7 +84,14 @@ def direct_answer(body: bytes, model: str) -> tuple[Usage, str] | None:
         answer = _answer(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    given = answer.usage
+    usage = _honest(answer.usage)
+    if usage is None or answer.model != model or not answer.id.startswith(_PREFIX):
+        return None
+    return usage, STOPS[answer.choices[0].finish_reason]
+
+
+def _honest(given: EngineUsage) -> Usage | None:
+    """The counts, when the client may be told them as the engine wrote them."""
     usage = canonical_usage(given)
     honest = (
         usage.prompt == given.prompt_tokens
@@ -91,6 +100,64 @@ def direct_answer(body: bytes, model: str) -> tuple[Usage, str] | None:
         and (given.prompt_tokens_details is None or usage.cached == given.prompt_tokens_details.cached_tokens)
         and usage.cache_write is None
     )
-    if answer.model != model or not answer.id.startswith("chatcmpl-") or not honest:
-        return None
-    return usage, _STOPS[answer.choices[0].finish_reason]
+    return usage if honest else None
+
+
+class DirectStream:
+    """The events of a stream of one choice that can go to the client as they are.
+
+    `take` says which; what it has seen by then stays readable for whoever goes on after the first that cannot.
+    """
+
+    __slots__ = ("_model", "closing", "created", "finish", "id", "role_sent", "started", "usage")
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+        self.id = ""  # of every event; "" before the first
+        self.created = 0
+        self.role_sent = False
+        self.started = False  # something semantic was seen
+        self.finish: str | None = None  # canonical stop reason, once the choice is finished
+        self.usage: Usage | None = None
+        self.closing = b""  # the event with the counts, which goes last
+
+    def take(self, data: bytes) -> bool:
+        """Whether an event (its JSON) may go on as it is. One with the counts becomes `closing` and has to wait.
+
+        False: nothing of it was noted.
+        """
+        if self.closing or b"\\u" in data:  # nothing follows the counts; an escape may be half of a character
+            return False
+        try:
+            event = _event(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return False
+        if event.model != self._model or not self._same(event):
+            return False
+        if event.choices:
+            if event.usage is not None or not self._said(event.choices[0]):
+                return False
+            self.id, self.created = event.id, event.created
+            return True
+        usage = _honest(event.usage) if event.usage is not None and self.finish is not None else None
+        if usage is None:
+            return False
+        self.usage, self.closing = usage, data
+        return True
+
+    def _same(self, event: Event) -> bool:
+        if self.id:
+            return event.id == self.id and event.created == self.created
+        return event.id.startswith(_PREFIX)
+
+    def _said(self, part: Part) -> bool:
+        content, reason = part.delta.content, part.finish_reason
+        says = content is not UNSET and content != ""
+        named = part.delta.role is not UNSET
+        if named == self.role_sent or (self.role_sent and not says and reason is None):
+            return False  # the role goes first, and once; nothing said is nothing sent
+        self.role_sent = True
+        self.started = self.started or says or reason is not None
+        if reason is not None:
+            self.finish = STOPS[reason]
+        return True

@@ -59,3 +59,34 @@ class Answer(msgspec.Struct, gc=False):
     usage: EngineUsage
     error: UnsetType = UNSET
     metadata: UnsetType = UNSET  # SGLang's own, of types that clients' models refuse
+
+
+class _Delta(msgspec.Struct, gc=False):
+    role: Literal["assistant"] | UnsetType = UNSET
+    content: str | UnsetType = UNSET
+    reasoning_content: UnsetType | None = UNSET
+    reasoning: UnsetType = UNSET
+    refusal: UnsetType = UNSET
+    audio: UnsetType = UNSET
+    tool_calls: UnsetType = UNSET
+    function_call: UnsetType = UNSET
+
+
+class Part(msgspec.Struct, gc=False):
+    """What an event says of its choice."""
+
+    index: Literal[0]
+    delta: _Delta
+    finish_reason: Literal["stop", "length"] | None = None
+
+
+class Event(msgspec.Struct, gc=False):
+    """An event of a stream with one choice that may already be what a client is told."""
+
+    id: str
+    created: int
+    model: str
+    choices: Annotated[list[Part], Meta(max_length=1)]
+    usage: EngineUsage | None = None
+    error: UnsetType = UNSET
+    metadata: UnsetType = UNSET

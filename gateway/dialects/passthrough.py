@@ -18,6 +18,7 @@ from backends.contracts import EngineFailure
 from gateway.dialects import openai_errors
 from gateway.dialects.base import Usage
 from gateway.dialects.chunk import Fields, decode_fields, fields_of, is_utf8, list_of_fields, merged_usage, read_usage
+from gateway.dialects.direct import DirectStream
 from gateway.dialects.events import ToolArgs, ToolOpen
 from gateway.dialects.failures import aborted, foreign, malformed_call, truncated
 from gateway.dialects.ids import Ids
@@ -97,6 +98,7 @@ class PassThrough:
         self._head = self._new_head = self._tail = self._chunk_tail = b""
         self._held: list[bytes] = []  # events before the first semantic one
         self._closing: Fields | None = None  # the usage chunk, which goes last
+        self._direct = DirectStream(model) if chat and choices == 1 and not tools else None  # until it cannot
         self._done = False
 
     def feed(self, data: bytes) -> bytes:
@@ -199,11 +201,34 @@ class PassThrough:
         if not is_utf8(data):
             self.failure = foreign()
             return b""
+        if self._direct is not None and self._direct.take(data):
+            return self._as_it_is(self._direct, data, block)
+        self._leave_direct()
         try:
             return self._event(self._mender.mend(data), block)
         except (msgspec.MsgspecError, ValueError):  # a level of the chunk that is not of the dialect
             self.failure = self._frame_failure(data) or foreign()
             return b""
+
+    def _as_it_is(self, direct: DirectStream, data: bytes, block: bytes) -> bytes:
+        self.usage = direct.usage
+        if direct.closing:
+            return b""
+        self.started, self.finish, self.finished = direct.started, direct.finish, direct.finish is not None
+        if self.started and not (self._head or self.finished):
+            self._learn(block)
+        return frame(data)
+
+    def _leave_direct(self) -> None:
+        """Some event has to be looked into: from here on all are."""
+        direct, self._direct = self._direct, None
+        if direct is None or not direct.role_sent:
+            return
+        self._identity = {"id": raw(direct.id), "created": raw(direct.created), "model": self._model}
+        state = self._choices[0] = _Choice(ToolCalls(0, self._ids.call, self._strict))
+        state.role_sent, state.finished = direct.role_sent, direct.finish is not None
+        if direct.closing:
+            self._closing = decode_fields(direct.closing)
 
     def _event(self, data: bytes, block: bytes) -> bytes:
         chunk = decode_fields(data)
@@ -321,7 +346,9 @@ class PassThrough:
 
     def _learn(self, block: bytes) -> None:
         """Remember head and tail of a compact event, once every choice was seen and has its role."""
-        if self._head or not self.started or self._expected is None or len(self._choices) < self._expected:
+        if self._head or not self.started or self._expected is None:
+            return
+        if self._direct is None and len(self._choices) < self._expected:
             return
         start, end = block.find(_CHOICES), block.rfind(_UNFINISHED)
         if start < 0 or end < 0 or b"\n" in block or not block.startswith(b'data: {"id":"'):
@@ -330,16 +357,19 @@ class PassThrough:
         fields = decode_fields(head[6:] + b"}]}")
         if fields is None or fields.keys() - {"id", "object", "created", "model", "choices"}:
             return
-        ours = {**fields, **self._identity}
-        ours.pop("choices")
-        new_head = b"data: " + _encode(ours)[:-1] + b"," + _CHOICES
         self._tail = block[end:] + b"\n\n"
         self._chunk_tail = self._tail + b"\r\n"
-        self._head = head
-        self._new_head = head if head == new_head else new_head
+        self._head = self._new_head = head
+        if self._direct is None:
+            ours = {**fields, **self._identity}
+            ours.pop("choices")
+            new_head = b"data: " + _encode(ours)[:-1] + b"," + _CHOICES
+            self._new_head = head if head == new_head else new_head
 
     def _close(self) -> bytes:
         self._done = True
+        if self._include_usage and self._direct is not None and self._direct.closing:
+            return frame(self._direct.closing) + DONE
         if self._include_usage and self._closing is not None:
             return frame(_encode(self._closing)) + DONE
         return DONE
