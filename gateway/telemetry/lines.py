@@ -27,7 +27,7 @@ class LineWriter:
     `write` may be called from any thread and never blocks. `close` gives what is queued `timeout_s` to leave.
     """
 
-    __slots__ = ("_closing", "_failed", "_limit", "_lines", "_period_s", "_refused", "_sink", "_thread", "_wake")
+    __slots__ = ("_closing", "_failed", "_limit", "_lines", "_period_s", "_refused", "_sink", "_writer", "_wake")
 
     def __init__(self, sink: Callable[[bytes], None], *, limit: int = 32_768, period_s: float = 0.1) -> None:
         """`limit` is in lines; `period_s` is how long a line may wait for others to share a system call."""
@@ -37,13 +37,13 @@ class LineWriter:
         self._lines: deque[bytes] = deque()
         self._wake = threading.Event()
         self._closing = False
-        self._thread = threading.Thread(target=self._run, name="headrace-log", daemon=True)
+        self._writer = threading.Thread(target=self._run, name="headrace-log", daemon=True)
         self._refused = 0  # counted by writers
         self._failed = 0  # counted by the thread
 
     def start(self) -> None:
         """Start writing."""
-        self._thread.start()
+        self._writer.start()
 
     def write(self, line: bytes) -> None:
         """Queue one line, newline included."""
@@ -65,8 +65,8 @@ class LineWriter:
         """Write what is queued and end the thread. A stuck sink is given up on after `timeout_s`."""
         self._closing = True
         self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout_s)
+        if self._writer.is_alive():
+            self._writer.join(timeout_s)
 
     def _run(self) -> None:
         while not self._closing:
