@@ -155,8 +155,12 @@ class Connection(web.RequestHandler):
             self._body_at, self._missing = at, missing
             self._patience = self._loop.call_later(_BODY_PATIENCE_S, self._give_up)
             return True
+        return self._begin(data[at:])
+
+    def _begin(self, body: bytes) -> bool:
+        """Give a request to the lane; False: it is not for it."""
         self._running = self._request_in_progress = True
-        running = self._lane.begin(self._caller, data[at:], self)
+        running = self._lane.begin(self._caller, body, self)
         if running is None:
             self._running = self._request_in_progress = False
             return False
@@ -166,23 +170,24 @@ class Connection(web.RequestHandler):
 
     def _gather(self, data: bytes) -> None:
         """More of a body."""
-        self._pieces.append(data)
+        pieces = self._pieces
+        pieces.append(data)
         self._missing -= len(data)
         if self._missing > 0:
             return
-        whole = self._gathered()
-        if self._missing or not self._serve(whole, self._body_at, 0):
-            self._to_aiohttp(whole)
+        first, *rest = self._gathered()
+        if self._missing or not self._begin(b"".join((memoryview(first)[self._body_at :], *rest))):
+            self._to_aiohttp(b"".join(pieces))
 
-    def _gathered(self) -> bytes:
+    def _gathered(self) -> list[bytes]:
         pieces, self._pieces = self._pieces, []
         if self._patience is not None:
             self._patience.cancel()
-        return b"".join(pieces)
+        return pieces
 
     def _give_up(self) -> None:
         """A body that is long in coming is for aiohttp to wait for, within its limits."""
-        self._to_aiohttp(self._gathered())
+        self._to_aiohttp(b"".join(self._gathered()))
 
     def answered(self, *, keep: bool) -> None:
         """An exchange of the lane is over. Not `keep`: the connection has to end."""
