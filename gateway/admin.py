@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from aiohttp import hdrs, web
@@ -18,7 +18,10 @@ from gateway.config.redact import redacted
 from gateway.telemetry.hub import Telemetry
 from gateway.telemetry.metrics import render
 from gateway.telemetry.record import ExchangeRecord
-from policies.cost_model.model import CostModel, Score
+from policies.cost_model.costs import Costs
+
+if TYPE_CHECKING:
+    from policies.cost_model.model import CostModel
 
 _encode = msgspec.json.encode
 
@@ -26,7 +29,7 @@ _encode = msgspec.json.encode
 class Admin:
     """Handlers of the admin port. Reads only; each answer is built from one snapshot."""
 
-    __slots__ = ("_book", "_config", "_cost_model", "_kv", "_ready", "_snapshot", "_telemetry")
+    __slots__ = ("_book", "_config", "_costs", "_kv", "_ready", "_snapshot", "_telemetry")
 
     def __init__(
         self,
@@ -36,7 +39,7 @@ class Admin:
         telemetry: Telemetry,
         book: ContractBook,
         kv: Callable[[], dict[str, Any]],
-        cost_model: CostModel,
+        costs: Costs,
         ready: Callable[[], str],
     ) -> None:
         """`ready` says why the gateway should get no traffic, "" when it should."""
@@ -45,7 +48,7 @@ class Admin:
         self._telemetry = telemetry
         self._book = book
         self._kv = kv
-        self._cost_model = cost_model
+        self._costs = costs
         self._ready = ready
 
     def application(self) -> web.Application:
@@ -108,7 +111,8 @@ class Admin:
 
     async def _replicas(self, _: web.Request) -> web.Response:
         snapshot = self._snapshot()
-        learned = {score.replica: _learned(score, self._cost_model) for score in self._cost_model.scores()}
+        model = self._costs.model
+        learned = {} if model is None else _learned(model)
         shown = [_replica(replica, snapshot) | {"learned": learned.get(replica.id)} for replica in snapshot.replicas]
         return _json({"replicas": shown})
 
@@ -158,14 +162,17 @@ def _replica(replica: Replica, snapshot: FleetSnapshot) -> dict[str, Any]:
     }
 
 
-def _learned(score: Score, model: CostModel) -> dict[str, Any]:
-    """How well a replica's times are predicted, and the factors that were learned on what its profile says."""
+def _learned(model: CostModel) -> dict[str, dict[str, Any]]:
+    """By replica: how well its times are predicted, and the factors that were learned on what its profile says."""
     return {
-        "ttft_error": score.ttft_error,
-        "ttft_observations": score.ttft_seen,
-        "per_token_error": score.pace_error,
-        "per_token_observations": score.pace_seen,
-        "factors": model.multipliers(score.replica),
+        score.replica: {
+            "ttft_error": score.ttft_error,
+            "ttft_observations": score.ttft_seen,
+            "per_token_error": score.pace_error,
+            "per_token_observations": score.pace_seen,
+            "factors": model.multipliers(score.replica),
+        }
+        for score in model.scores()
     }
 
 

@@ -46,7 +46,7 @@ from gateway.telemetry.kv import KvMetrics
 from gateway.telemetry.lines import LineWriter
 from gateway.vault import Vaulted
 from gateway.watch import Watch
-from policies.cost_model.model import CostModel
+from policies.cost_model.costs import Costs
 from policies.inflight import PeerTable
 from policies.retry import RetryBudget
 from policies.routing.builtin import builtin_policies
@@ -87,22 +87,22 @@ class App:
         self._filter = PoolFilter(self.book, self.fleet)
         self._media = build_media_guard()
         self.peers = PeerTable()
-        self._cost_model = CostModel(pool_facts(config))
+        self._costs = Costs()
         self.kv = KvCache(config, self.fleet, clock)
         self._router = Router(builtin_policies(), clock, peers=self.peers)
-        self._load_kv(config)
+        self._load(config)
         self.kv.apply(config)
-        self.telemetry.export(KvMetrics(self.kv.known), CostMetrics(self._cost_model.scores))
+        self.telemetry.export(KvMetrics(self.kv.known), CostMetrics(self._costs.scores))
         runtime = self._runtime(config)
         self.book.apply(config, runtime.bases())
-        learning = Learning(self._cost_model, self.kv, clock)
+        learning = Learning(self._costs, self.kv, clock)
         self.pipeline = Pipeline(
             runtime,
             fleet=self.fleet,
             placement=Placement(
                 fleet=self.fleet,
                 router=self._router,
-                cost_model=self._cost_model,
+                costs=self._costs,
                 affinity=learning.affinity,
                 book=self.book,
                 pool_filter=self._filter,
@@ -184,23 +184,24 @@ class App:
 
     async def apply(self, config: Config, changes: Sequence[Change]) -> None:  # noqa: ARG002 - all is swapped
         """Switch to a new configuration. Exchanges in flight keep the one they began with."""
-        await asyncio.to_thread(self._load_kv, config)
+        await asyncio.to_thread(self._load, config)
         runtime = self._runtime(config)
         joined, left = self.fleet.apply(runtime.specs())
         self.telemetry.apply(config.telemetry)
         self.book.apply(config, runtime.bases())
         self.kv.apply(config)
-        self._cost_model.declare(pool_facts(config))
         self.pipeline.runtime = runtime
         if self._prober is not None and self._session is not None:
             self._prober.watch(joined, left)
             self.book.watch(self._session, self.supervisor)
 
-    def _load_kv(self, config: Config) -> None:
-        """Load what the cache look-ups of a configuration need. It may take long."""
+    def _load(self, config: Config) -> None:
+        """Load what the routing policies of a configuration need. It may take long."""
         chosen = {model.routing or "" for model in config.models}
         chosen |= {tenant.routing for tenant in config.tenants if tenant.routing}
-        self.kv.load(config, looks_up=any(self._router.looks_up(policy) for policy in chosen))
+        looks_up = any(self._router.looks_up(policy) for policy in chosen)
+        self.kv.load(config, looks_up=looks_up)
+        self._costs.follow(pool_facts(config), wanted=looks_up)
 
     def drain(self) -> None:
         """From now on `/readyz` says 503 and answers end their connections."""
@@ -224,7 +225,7 @@ class App:
             telemetry=self.telemetry,
             book=self.book,
             kv=self.kv.status,
-            cost_model=self._cost_model,
+            costs=self._costs,
             ready=self.not_ready,
         ).application()
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from backends.contracts import Clock, FleetSnapshot, Replica
 from gateway.dialects.base import Usage
 from gateway.exchange import Exchange
 from gateway.kv.cache import KvCache
 from gateway.telemetry.record import AttemptRecord, ExchangeRecord
 from policies.affinity import AffinityTable
-from policies.cost_model.model import CostModel
+from policies.cost_model.costs import Costs
 from tiering.plan import Expected
+
+if TYPE_CHECKING:
+    from policies.cost_model.model import CostModel
 
 _ENOUGH_TOKENS = 8  # of an answer, before its pace says something
 
@@ -17,10 +22,10 @@ _ENOUGH_TOKENS = 8  # of an answer, before its pace says something
 class Learning:
     """Takes in every attempt that answered. Cheap when its policy predicted nothing."""
 
-    __slots__ = ("_clock", "_cost_model", "_kv", "affinity")
+    __slots__ = ("_clock", "_costs", "_kv", "affinity")
 
-    def __init__(self, cost_model: CostModel, kv: KvCache, clock: Clock) -> None:
-        self._cost_model = cost_model
+    def __init__(self, costs: Costs, kv: KvCache, clock: Clock) -> None:
+        self._costs = costs
         self._kv = kv
         self._clock = clock
         self.affinity = AffinityTable()
@@ -33,14 +38,14 @@ class Learning:
         self.affinity.served(x.session, attempt.replica.id, now_s)
         if x.promised is not None:
             self._judge(exchange, x.promised, usage)
-        expected = x.decision.expected
-        if expected is None or not exchange.first_token:
+        expected, cost_model = x.decision.expected, self._costs.model
+        if expected is None or cost_model is None or not exchange.first_token:
             return
         told = x.promised is not None and usage is not None and not usage.estimated
         cached = usage.cached if told and usage is not None else None
         ttft_ms = (exchange.first_token - attempt.started) * 1e3
-        self._cost_model.first_token(replica.id, expected, ttft_ms, now_s, cached_tokens=cached)
-        self._pace(exchange, attempt, snapshot, usage)
+        cost_model.first_token(replica.id, expected, ttft_ms, now_s, cached_tokens=cached)
+        self._pace(cost_model, exchange, attempt, snapshot, usage)
 
     def _judge(self, exchange: ExchangeRecord, expected: Expected, usage: Usage | None) -> None:
         verdict = self._kv.observe(expected, usage)
@@ -59,7 +64,12 @@ class Learning:
         exchange.event("kv prediction", self._clock.monotonic(), attributes)
 
     def _pace(
-        self, exchange: ExchangeRecord, attempt: AttemptRecord, snapshot: FleetSnapshot, usage: Usage | None
+        self,
+        cost_model: CostModel,
+        exchange: ExchangeRecord,
+        attempt: AttemptRecord,
+        snapshot: FleetSnapshot,
+        usage: Usage | None,
     ) -> None:
         """Mean time per output token, with the streams that ran beside it at its end."""
         tokens = usage.completion if usage is not None else 0
@@ -70,4 +80,4 @@ class Learning:
         streams = max(1, table.exchanges[replica.row] + 1)  # this one has just left the table
         context = table.context_tokens[replica.row] + (usage.prompt if usage is not None else 0)
         pace_ms = (attempt.ended - exchange.first_token) * 1e3 / (tokens - 1)
-        self._cost_model.decoded(replica.id, pace_ms, streams, context, self._clock.monotonic())
+        cost_model.decoded(replica.id, pace_ms, streams, context, self._clock.monotonic())

@@ -12,7 +12,7 @@ from gateway.exchange import Exchange
 from gateway.kv.cache import KvCache
 from gateway.kv.prompts import prompt_of
 from policies.affinity import AffinityTable, session_key
-from policies.cost_model.model import CostModel
+from policies.cost_model.costs import Costs
 from policies.routing.request import PoolShare, RouteRequest
 from policies.routing.router import Router
 
@@ -23,14 +23,14 @@ _NOBODY: Mapping[str, str] = {}
 class Placement:
     """Joins contracts, cache look-up and routing: what policies and tiering know of each other, they know from here."""
 
-    __slots__ = ("_affinity", "_book", "_clock", "_cost_model", "_filter", "_fleet", "_kv", "_rng", "_router")
+    __slots__ = ("_affinity", "_book", "_clock", "_costs", "_filter", "_fleet", "_kv", "_rng", "_router")
 
     def __init__(
         self,
         *,
         fleet: Fleet,
         router: Router,
-        cost_model: CostModel,
+        costs: Costs,
         affinity: AffinityTable,
         book: ContractBook,
         pool_filter: PoolFilter,
@@ -40,7 +40,7 @@ class Placement:
     ) -> None:
         self._fleet = fleet
         self._router = router
-        self._cost_model = cost_model
+        self._costs = costs
         self._affinity = affinity
         self._book = book
         self._filter = pool_filter
@@ -129,7 +129,7 @@ class Placement:
             request.chain = chain.keys.tolist()
             request.prefix_key = request.chain[0] if request.chain else 0
         located = plan.located if plan is not None else None
-        decision = self._router.decide(request, located, self._fleet.snapshot(), self._cost_model, self._rng)
+        decision = self._router.decide(request, located, self._fleet.snapshot(), self._costs.model, self._rng)
         x.decision = decision
         record = x.record
         if record.decision is None:  # the trace shows the first; later ones only leave out what was tried

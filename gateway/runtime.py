@@ -15,7 +15,7 @@ from gateway.config.resolve import ModelTable
 from gateway.dialects.registry import DecodeOptions
 from gateway.dialects.seal import Keys, Seal, Sealer
 from gateway.dialects.target import Target
-from policies.cost_model.model import PoolFacts
+from policies.cost_model.facts import PoolFacts
 from policies.routing.request import PoolShare
 
 

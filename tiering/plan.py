@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from backends.contracts import DialectName
 from tiering.hashing.scheme import PLAIN, Extras
-from tiering.hashing.text import BYTES_PER_TOKEN
 
 if TYPE_CHECKING:  # a gateway that looks up nothing needs the words, not what they stand for
     from backends.located import Located
@@ -19,6 +18,8 @@ if TYPE_CHECKING:  # a gateway that looks up nothing needs the words, not what t
     from tiering.index.memory import I64
     from tiering.tokens import ChatTokenizer
     from tiering.truth.accuracy import Prediction
+
+BYTES_PER_TOKEN = 4.0  # until a pool's own ratio is known
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from gateway.replay.report import Result, Study, summarise
 from gateway.replay.simulation import Simulation
 from gateway.replay.trace import Trace, TraceError, read_trace
 from gateway.replay.world import SimPool, World
-from policies.cost_model.model import CostModel, PoolFacts
+from policies.cost_model.facts import PoolFacts
+from policies.cost_model.model import CostModel
 from policies.routing.builtin import builtin_policies
 from policies.routing.request import PoolShare
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from policies.cost_model.model import Score
+from policies.cost_model.facts import Score
 
 _LABELS = ("pool", "replica", "of")
 

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from backends.profiles import Profile
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+At = slice | NDArray[np.intp]  # picks columns; a slice picks without a copy
 
 # Tokens at which curves are kept; between them they are straight.
 _STEPS = (1 << power for power in range(8, 21))

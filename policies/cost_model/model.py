@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from backends.contracts import TIERS, Expected, FleetSnapshot, Tier
-from backends.profiles import DEFAULT_PROFILE, Profile, load_profile
-from policies.cost_model.columns import KNOTS, SHORT_TOKENS, WIDTH, Col, Curves, at_tokens, column, curves
+from backends.profiles import DEFAULT_PROFILE, load_profile
+from policies.cost_model.columns import KNOTS, SHORT_TOKENS, WIDTH, Col, Curves, Floats, at_tokens, column, curves
 from policies.cost_model.estimator import Multipliers
-
-Floats = NDArray[np.float64]
+from policies.cost_model.facts import PoolFacts, Score
 
 # Terms of a TTFT that are learned apart, and how wrong the prior of each may be.
 FRONT, SHORT, LONG, HOST, FS, REMOTE = range(6)
@@ -27,38 +24,6 @@ NOVICE: Final = 10  # observations below which a replica is taken for what its p
 NOVICE_SHARE: Final = 0.5
 RELAX_EVERY_S: Final = 1.0
 RELAX_SHARE: Final = 0.05  # per second: half is forgiven after 14 s
-
-
-@dataclass(frozen=True, slots=True)
-class PoolFacts:
-    """What the configuration says of a pool's speed."""
-
-    profile: Profile
-    gpus: int = 1  # of one replica
-    price_per_gpu_hour: float = 1.0  # in any unit of money
-    obeys_load_tiers: bool = False  # the engine can be told which tiers to load
-
-    def column(self) -> Floats:
-        """The figures that learning starts from."""
-        price = self.gpus * self.price_per_gpu_hour / 3600.0
-        return column(self.profile, price_per_s=price, obeys=self.obeys_load_tiers)
-
-
-@dataclass(frozen=True, slots=True)
-class Score:
-    """How well the times of one replica are predicted: what was expected against what was observed.
-
-    Errors are moving means of |observed - expected| / observed, 0.0 before the first observation. The expected time to
-    the first token is that for the cached tokens which the engine reported: what the prefix index gets wrong is not in
-    it.
-    """
-
-    pool: str
-    replica: str
-    ttft_error: float
-    ttft_seen: int  # observations
-    pace_error: float  # of the time per output token
-    pace_seen: int
 
 
 class CostModel:
@@ -119,7 +84,7 @@ class CostModel:
         last = np.full(len(replicas), now_s)
         drawn = Curves.empty(len(replicas))
         pools = {replica.pool: self.facts(replica.pool) for replica in replicas}
-        figures = {pool: (facts.column(), *curves(facts.profile)) for pool, facts in pools.items()}
+        figures = {pool: (_column(facts), *curves(facts.profile)) for pool, facts in pools.items()}
         for row, replica in enumerate(replicas):
             prior[:, row], drawn.front[:, row], drawn.prefill[:, row] = figures[replica.pool]
             if old_rows[row] >= 0:
@@ -286,6 +251,12 @@ class CostModel:
             tried = [row for row in members if learned.seen[row] >= NOVICE]
             out[pool] = _median(learned.habit[tried or members])
         return out
+
+
+def _column(facts: PoolFacts) -> Floats:
+    """The figures that learning starts from."""
+    price = facts.gpus * facts.price_per_gpu_hour / 3600.0
+    return column(facts.profile, price_per_s=price, obeys=facts.obeys_load_tiers)
 
 
 def _median(rows: Floats) -> Floats:

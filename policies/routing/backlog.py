@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backends.contracts import FleetSnapshot
-from policies.routing.view import At, Floats
+from policies.cost_model.columns import At, Floats
 
 LATE_SHARE: Final = 0.25  # prefill still unfinished after its expected end: count this much of it as still ahead
 

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backends.located import Located
-from policies.cost_model.columns import GRID, KNOTS, NEVER_MS, Col, at_tokens
+from policies.cost_model.columns import GRID, KNOTS, NEVER_MS, At, Col, Floats, at_tokens
+from policies.routing.columns import FleetColumns, SlateColumns, slate_columns
 from policies.routing.registry import Case
-from policies.routing.view import At, Floats
 
 TERMS: Final = (
     "front",
@@ -53,6 +53,8 @@ class Sheet:
     `cut` is the last tier that each candidate reads, None when no lower tier holds anything.
     """
 
+    fleet: FleetColumns
+    slate: SlateColumns
     terms: Floats
     figures: Floats
     reach: Floats  # tokens up to each tier, (4, n)
@@ -70,20 +72,21 @@ class Sheet:
         return self.cut is not None and bool(self.reach[-1, place] > self.reach[self.cut[place], place])
 
 
-def cost_sheet(case: Case, crowding: float) -> Sheet:
+def cost_sheet(case: Case, fleet: FleetColumns, crowding: float) -> Sheet:
     """Fill the sheet. `crowding` weighs others' time against the newcomer's when restore and prefill compete."""
-    request, at, view = case.request, case.slate.at, case.view
-    figures = case.cost_model.columns[:, at]
-    streams, waiting, context = view.in_flight(case.now_s)[:, at]
+    request, slate = case.request, slate_columns(case.slate)
+    at = slate.at
+    figures = fleet.cost_model.columns[:, at]
+    streams, waiting, context = fleet.in_flight(case.now_s)[:, at]
     prompt = float(request.prompt_tokens)
     terms = np.zeros((len(TERMS), len(case.slate)))
-    sheet = Sheet(terms, figures, _reach(case.located, at, prompt, len(case.slate)))
-    terms[FRONT] = at_tokens(case.cost_model.curves.front[:, at], prompt)
+    sheet = Sheet(fleet, slate, terms, figures, _reach(case.located, at, prompt, len(case.slate)))
+    terms[FRONT] = at_tokens(fleet.cost_model.curves.front[:, at], prompt)
     own = figures[Col.STEP_STREAM] + prompt * figures[Col.STEP_TOKEN]
     step = figures[Col.STEP] + streams * figures[Col.STEP_STREAM] + context * figures[Col.STEP_TOKEN]
-    queue = case.backlog.prefill_ms(at, waiting * figures[Col.PER_TOKEN], case.now_s)
+    queue = fleet.backlog.prefill_ms(at, waiting * figures[Col.PER_TOKEN], case.now_s)
     terms[QUEUE] = queue + (0.5 * step) * (streams > 0)
-    prefill = _plan(case, sheet, prompt, streams * crowding)
+    prefill = _plan(sheet, prompt, streams * crowding, case.now_s)
     if case.partners:
         _divide(case, sheet, prefill, prompt)
     steps = request.output_tokens / figures[Col.PER_STEP]
@@ -98,19 +101,19 @@ def cost_sheet(case: Case, crowding: float) -> Sheet:
     return sheet
 
 
-def _plan(case: Case, sheet: Sheet, prompt: float, crowd: Floats) -> Floats:
+def _plan(sheet: Sheet, prompt: float, crowd: Floats, now_s: float) -> Floats:
     """Choose the best way to the prompt's KV on each candidate. Fills restore, tier queue and prefill; returns prefill.
 
     `crowd` weighs each ms of prefill put on running streams.
     """
     reach, figures, terms = sheet.reach, sheet.figures, sheet.terms
     if not (reach[-1] > reach[0]).any():
-        terms[PREFILL] = prefill = _prefill(case, figures, prompt, reach[0])
+        terms[PREFILL] = prefill = _prefill(sheet, prompt, reach[0])
         return prefill
-    prefills = _prefill(case, figures, prompt, reach)
+    prefills = _prefill(sheet, prompt, reach)
     held = reach[1:] - reach[:-1]
     parts = _restore(figures, held)
-    waits = case.backlog.tier_ms(case.slate.at, case.now_s)
+    waits = sheet.fleet.backlog.tier_ms(sheet.slate.at, now_s)
     load = parts if waits is None else parts + waits * (held > 0)
     load = load.cumsum(axis=0)
     cost = prefills * (1.0 + crowd)
@@ -120,7 +123,7 @@ def _plan(case: Case, sheet: Sheet, prompt: float, crowd: Floats) -> Floats:
     np.multiply(parts, read, out=terms[RESTORE : RESTORE + 3])
     if waits is not None:
         terms[TIER_QUEUE] = (waits * (held > 0) * read).sum(axis=0)
-    terms[PREFILL] = prefill = prefills[cut, case.slate.places]
+    terms[PREFILL] = prefill = prefills[cut, sheet.slate.places]
     return prefill
 
 
@@ -153,14 +156,14 @@ def _reach(located: Located | None, at: At, prompt: float, count: int) -> Floats
     return reach
 
 
-def _prefill(case: Case, figures: Floats, prompt: float, cached: Floats) -> Floats:
+def _prefill(sheet: Sheet, prompt: float, cached: Floats) -> Floats:
     """Compute time of the uncached rest, ms; same shape as `cached`."""
-    curve = case.cost_model.curves.prefill[:, case.slate.at]
+    figures, curve = sheet.figures, sheet.fleet.cost_model.curves.prefill[:, sheet.slate.at]
     steps = np.ceil((prompt - cached) / figures[Col.CHUNK])
     out: Floats = (steps - 1.0) * figures[Col.CHUNK_STEP]
     out += at_tokens(curve, prompt) + figures[Col.PREFILL_FIXED]
     if cached.any():
-        places = case.slate.places
+        places = sheet.slate.places
         knot = np.minimum(GRID.searchsorted(cached, side="right"), len(KNOTS) - 1) - 1
         below = curve[knot, places]
         share = (cached - GRID[knot]) / WIDTHS[knot]

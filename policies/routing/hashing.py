@@ -31,16 +31,16 @@ class ConsistentHash:
         """Rows by falling score of (key, replica), overloaded ones last."""
         slate, view = case.slate, case.view
         key = case.request.session or case.request.prefix_key or case.rng.randrange(1 << 62)
-        weights = slate.weight.tolist()
+        weights = slate.weights
         scored = sorted(
             ((_score(f"{key}:{view.replicas[row].id}", weights[place]), row) for place, row in enumerate(slate.rows)),
             reverse=True,
         )
         rows = [row for _, row in scored]
         if self._spec.balance:
-            exchanges = view.exchanges
-            limit = math.ceil(self._spec.balance * (float(exchanges[slate.at].sum()) + 1.0) / len(rows))
-            rows.sort(key=lambda row: bool(exchanges[row] >= limit))
+            exchanges = view.table.exchanges
+            limit = math.ceil(self._spec.balance * (sum([exchanges[row] for row in rows]) + 1.0) / len(rows))
+            rows.sort(key=lambda row: exchanges[row] >= limit)
         return Ranking(rows[:ATTEMPTS])
 
 

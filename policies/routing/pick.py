@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backends.contracts import Random
+from policies.cost_model.columns import Floats
+from policies.routing.columns import SlateColumns
 from policies.routing.plain import ATTEMPTS
 from policies.routing.request import PoolShare, RouteRequest
-from policies.routing.view import Slate
-
-Floats = NDArray[np.float64]
 
 SPILL_STATES_KEPT: Final = 1024
 
@@ -50,7 +49,7 @@ class Spill:
     def __init__(self) -> None:
         self._open: dict[tuple[PoolShare, ...], bool] = {}
 
-    def penalty(self, request: RouteRequest, slate: Slate, cost: Floats) -> Floats | None:
+    def penalty(self, request: RouteRequest, slate: SlateColumns, cost: Floats) -> Floats | None:
         """What to add to each candidate's cost; None when there is only one pool or no preference."""
         if not request.spill_after_ms or slate.preference[-1] == slate.preference[0]:
             return None

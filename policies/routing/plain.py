@@ -28,7 +28,7 @@ class RoundRobin:
         slate, replicas = case.slate, case.view.replicas
         if len(self._credit) > 4 * len(replicas):
             self._credit.clear()
-        weights = slate.weight.tolist()
+        weights = slate.weights
         best = 0
         most = float("-inf")
         for place, row in enumerate(slate.rows):
@@ -95,9 +95,11 @@ class TwoChoices:
 
 
 def _loads(view: FleetView, slate: Slate, exchange_tokens: int) -> list[float]:
-    work = view.prefill_tokens[slate.at] + exchange_tokens * view.exchanges[slate.at]
-    loads: list[float] = (work / slate.weight).tolist()
-    return loads
+    prefill, exchanges = view.table.prefill_tokens, view.table.exchanges
+    return [
+        (prefill[row] + exchange_tokens * exchanges[row]) / weight
+        for row, weight in zip(slate.rows, slate.weights, strict=True)
+    ]
 
 
 def _from(rows: Sequence[int], start: int) -> Sequence[int]:

@@ -37,7 +37,8 @@ class PrefixText:
     def rank(self, case: Case) -> Ranking:
         """Idlest when unbalanced, else longest match, else the replica that remembers least."""
         slate, view = case.slate, case.view
-        loads = view.exchanges[slate.at].tolist()
+        exchanges = view.table.exchanges
+        loads = [exchanges[row] for row in slate.rows]
         low, high = min(loads), max(loads)
         spec, chain = self._spec, case.request.chain
         numbers = [self._number(view.replicas[row].id) for row in slate.rows]

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar
 
 import msgspec
 from pydantic import BaseModel, ConfigDict
 
 from backends.contracts import Expected, Random, Replica, Tier
-from backends.located import Located
-from policies.cost_model.model import CostModel
-from policies.routing.backlog import Backlog
 from policies.routing.request import RouteRequest
 from policies.routing.view import FleetView, Slate
+
+if TYPE_CHECKING:  # with numpy, which only policies that look up load
+    from backends.located import Located
+    from policies.routing.columns import FleetColumns
 
 Terms = Mapping[str, float]
 _NOBODY: Final[Mapping[str, Any]] = MappingProxyType({})
@@ -48,8 +49,7 @@ class Case(msgspec.Struct):  # as `RouteRequest` is
     slate: Slate
     view: FleetView
     located: Located | None
-    cost_model: CostModel
-    backlog: Backlog
+    columns: FleetColumns | None  # None: there is no cost model
     rng: Random
     now_s: float
     partners: Mapping[str, Partner] = _NOBODY  # by decode pool

@@ -4,29 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 import xxhash
 from msgspec.structs import replace
 
 from backends.contracts import TIERS, Candidate, Clock, Decision, FleetSnapshot, Random, Replica, ReplicaState
-from backends.located import Located
-from policies.cost_model.model import CostModel
 from policies.inflight import PeerTable
-from policies.routing.backlog import Backlog
 from policies.routing.registry import Case, Partner, Policy, Ranking, Registry
 from policies.routing.request import PoolShare, RouteRequest
 from policies.routing.view import FleetView, Slate
+
+if TYPE_CHECKING:  # with numpy, which only policies that look up load
+    from backends.located import Located
+    from policies.cost_model.model import CostModel
+    from policies.routing.columns import FleetColumns
 
 Explain = Callable[[], tuple[Candidate, ...]]
 
 
 class Router:
-    """Decides for one process. Holds the policies' own memory and a columnar view of the newest snapshot.
+    """Decides for one process. Holds the policies' own memory and a view of the newest snapshot.
 
     "Decide again" needs a fresh router over the same registry: a decision moves the memory of its policy.
     """
 
-    __slots__ = ("_backlog", "_clock", "_default", "_policies", "_registry", "_view")
+    __slots__ = ("_clock", "_columns", "_default", "_peers", "_policies", "_registry", "_view")
 
     def __init__(
         self, registry: Registry, clock: Clock, *, default: str = "latency", peers: PeerTable | None = None
@@ -37,8 +40,9 @@ class Router:
         self._clock = clock
         self._default = default
         self._policies: dict[str, Policy] = {}
-        self._view = FleetView(peers)
-        self._backlog = Backlog()
+        self._peers = peers
+        self._view = FleetView()
+        self._columns: FleetColumns | None = None
 
     def looks_up(self, policy: str) -> bool:
         """Whether `policy` ("" for the default) asks where prompts are cached. Raises KeyError for an unknown one."""
@@ -49,18 +53,19 @@ class Router:
         request: RouteRequest,
         located: Located | None,
         snapshot: FleetSnapshot,
-        cost_model: CostModel,
+        cost_model: CostModel | None,
         rng: Random,
     ) -> Decision:
-        """Choose a replica. `order` is empty when no replica is left; an unknown policy name raises KeyError."""
+        """Choose a replica. `order` is empty when no replica is left; an unknown policy name raises KeyError.
+
+        Policies that do not look up can do without a cost model; others raise ValueError then.
+        """
         now_s = self._clock.monotonic()
-        if self._view.refresh(snapshot):
-            cost_model.align(snapshot, now_s)
-            self._backlog.align(snapshot)
-        cost_model.tick(now_s)
+        self._view.refresh(snapshot)
+        columns = None if cost_model is None else self._counted(cost_model, snapshot, now_s)
         name = request.policy or self._default
         slate = self._slate(request, rng)
-        case = Case(request, slate, self._view, located, cost_model, self._backlog, rng, now_s)
+        case = Case(request, slate, self._view, located, columns, rng, now_s)
         if request.partners:
             case.partners = self._partners(case, name)
             case.slate = slate = self._divisible(case)
@@ -68,15 +73,17 @@ class Router:
             return Decision(policy=name, order=(), explain=partial(_evidence, case, snapshot, None))
         ranking = self._policy(name).rank(case)
         partner = case.partners.get(snapshot.replicas[ranking.rows[0]].pool)
-        self._charge(ranking if partner is None else partner.ranking, now_s)
+        if columns is not None:
+            _charge(columns, ranking if partner is None else partner.ranking, now_s)
         return _decision(name, case, snapshot, ranking, partner)
 
-    def _charge(self, ranking: Ranking, now_s: float) -> None:
-        if ranking.charge is not None:
-            work = ranking.charge
-            self._backlog.charge(
-                ranking.rows[0], now_s, prefill_ms=work.prefill_ms, link_ms=work.link_ms, fs_ms=work.fs_ms
-            )
+    def _counted(self, cost_model: CostModel, snapshot: FleetSnapshot, now_s: float) -> FleetColumns:
+        """The fleet in columns. They follow every snapshot, as reports are set against our own work at their time."""
+        columns = self._columns
+        if columns is None or columns.cost_model is not cost_model:
+            columns = self._columns = _columns(cost_model, self._peers)
+        columns.follow(snapshot, now_s)
+        return columns
 
     def _partners(self, case: Case, policy: str) -> dict[str, Partner]:
         """The best prefill replica for each decode pool that has one left.
@@ -120,6 +127,20 @@ class Router:
             pools = tuple(pool for pool in pools if pool.share >= 1.0 or dice < pool.share)
         slate = self._view.slate(pools)
         return self._view.without(slate, request.exclude) if request.exclude else slate
+
+
+def _columns(cost_model: CostModel, peers: PeerTable | None) -> FleetColumns:
+    from policies.routing.columns import FleetColumns  # here: it brings numpy, which plain policies do without
+
+    return FleetColumns(cost_model, peers)
+
+
+def _charge(columns: FleetColumns, ranking: Ranking, now_s: float) -> None:
+    work = ranking.charge
+    if work is not None:
+        columns.backlog.charge(
+            ranking.rows[0], now_s, prefill_ms=work.prefill_ms, link_ms=work.link_ms, fs_ms=work.fs_ms
+        )
 
 
 def _has_canary(pools: tuple[PoolShare, ...]) -> bool:

@@ -23,7 +23,7 @@ atexit.register(lambda: print("loaded", *sys.modules))
 sys.argv[1:] = ["serve", "headrace.yaml"]
 main()
 """
-KV = {"gateway.kv.core", "zmq", "cbor2"}
+KV = {"gateway.kv.core", "zmq", "cbor2", "numpy", "policies.cost_model.model"}
 TRACES = {"opentelemetry", "google.protobuf", "requests"}
 NEVER = {
     "rich",

@@ -24,7 +24,6 @@ from tiering.memo import BoundedMemo
 SHORT, LONG = 1024, 4096  # bytes per block: the first eight, and the others
 _LONG_FROM = 8
 _SHORT_END = SHORT * _LONG_FROM
-BYTES_PER_TOKEN = 4.0  # until a pool's own ratio is known
 _CHECKPOINT = 32 * 1024  # a multiple of both block sizes
 
 

@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from backends.contracts import Load
-from policies.inflight import PEER_STALE_S, Others, PeerLoad, PeerTable
-from policies.routing.view import FleetView
+from policies.cost_model.model import CostModel
+from policies.inflight import PEER_STALE_S, PeerLoad, PeerTable
+from policies.others import Others
+from policies.routing.columns import FleetColumns
 from tests.unit.policies.routing.fleet import of_replicas, snapshot
 
 
@@ -33,35 +35,35 @@ def test_nothing_of_others_when_all_is_ours() -> None:
 
 
 def test_an_old_report_fades() -> None:
-    view = FleetView()
+    columns = FleetColumns(CostModel())
     fleet = snapshot({"a": 1})
     busy = replace(fleet.replicas[0], load=Load(running=40, waiting_uncached_tokens=8000, at_s=100.0))
-    view.refresh(of_replicas((busy,), version=2, table=fleet.table))
-    fresh, old, dead = (view.in_flight(now)[1, 0] for now in (100.0, 103.0, 160.0))
+    columns.follow(of_replicas((busy,), version=2, table=fleet.table), 100.0)
+    fresh, old, dead = (columns.in_flight(now)[1, 0] for now in (100.0, 103.0, 160.0))
     assert fresh == 8000
     assert old == pytest.approx(4000)
     assert dead < 1
 
 
 def test_own_counters_count_at_once() -> None:
-    view = FleetView()
+    columns = FleetColumns(CostModel())
     fleet = snapshot({"a": 2})
-    view.refresh(fleet)
+    columns.follow(fleet, 1.0)
     fleet.table.prefill_tokens[1] += 700
     fleet.table.exchanges[1] += 1
-    assert view.in_flight(1.0)[:2, 1].tolist() == [1, 700]
+    assert columns.in_flight(1.0)[:2, 1].tolist() == [1, 700]
 
 
 def test_the_better_informed_of_two_sources_counts() -> None:
     peers = PeerTable()
-    view = FleetView(peers)
+    columns = FleetColumns(CostModel(), peers)
     fleet = snapshot({"a": 2})
     loads = tuple(replace(r, load=Load(running=4, waiting_uncached_tokens=1000, at_s=9.0)) for r in fleet.replicas)
-    view.refresh(of_replicas(loads, version=2, table=fleet.table))
+    columns.follow(of_replicas(loads, version=2, table=fleet.table), 9.0)
     peers.update("other", 1, {"a/1": PeerLoad(9, 5000, 20_000), "gone/0": PeerLoad(1, 1, 1)}, 9.0)
-    assert view.in_flight(9.0)[1].tolist() == [1000, 5000]
+    assert columns.in_flight(9.0)[1].tolist() == [1000, 5000]
     peers.forget_stale(9.0 + PEER_STALE_S + 1)
-    assert view.in_flight(9.0)[1].tolist() == [1000, 1000]
+    assert columns.in_flight(9.0)[1].tolist() == [1000, 1000]
 
 
 def test_peers_add_up_and_a_late_message_changes_nothing() -> None:

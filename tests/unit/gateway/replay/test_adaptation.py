@@ -11,7 +11,8 @@ from backends.profiles import Profile, load_profile
 from gateway.replay.simulation import Simulation
 from gateway.replay.trace import Arrival, Trace
 from gateway.replay.world import SimPool, World
-from policies.cost_model.model import CostModel, PoolFacts
+from policies.cost_model.facts import PoolFacts
+from policies.cost_model.model import CostModel
 from policies.routing.builtin import builtin_policies
 from policies.routing.request import PoolShare
 

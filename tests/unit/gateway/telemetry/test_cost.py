@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from gateway.telemetry.cost import CostMetrics
-from policies.cost_model.model import Score
+from policies.cost_model.facts import Score
 from tests.unit.gateway.telemetry.test_metrics import scrape
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from backends.located import Located
 from backends.profiles import EngineName, Profile, load_profile
-from policies.cost_model.model import PoolFacts
+from policies.cost_model.facts import PoolFacts
 from tests.unit.backends.simulator.test_calibration import DISTURBED, GOLDEN, points
 from tests.unit.policies.routing.fleet import Desk
 

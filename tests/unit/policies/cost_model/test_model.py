@@ -11,7 +11,8 @@ import pytest
 from backends.contracts import Expected
 from backends.profiles import Profile, load_profile
 from policies.cost_model.columns import KNOTS, Col
-from policies.cost_model.model import CostModel, PoolFacts
+from policies.cost_model.facts import PoolFacts
+from policies.cost_model.model import CostModel
 from tests.unit.policies.routing.fleet import of_replicas, snapshot
 
 H200 = load_profile("h200", "vllm").without_tiers()

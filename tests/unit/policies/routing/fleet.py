@@ -10,7 +10,8 @@ from msgspec import structs
 
 from backends.contracts import Decision, FleetSnapshot, LoadTable, Replica, ReplicaState
 from backends.located import Located
-from policies.cost_model.model import CostModel, PoolFacts
+from policies.cost_model.facts import PoolFacts
+from policies.cost_model.model import CostModel
 from policies.routing.builtin import builtin_policies
 from policies.routing.request import PoolShare, RouteRequest
 from policies.routing.router import Router

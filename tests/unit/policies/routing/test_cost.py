@@ -10,7 +10,7 @@ import pytest
 from backends.contracts import Candidate, Decision
 from backends.located import Located
 from backends.profiles import FsTier, HostTier, Profile, load_profile
-from policies.cost_model.model import PoolFacts
+from policies.cost_model.facts import PoolFacts
 from tests.unit.policies.routing.fleet import Desk, of_replicas
 
 H200 = load_profile("h200", "vllm")

@@ -11,7 +11,7 @@ import pytest
 from backends.contracts import ReplicaState
 from backends.located import Located
 from backends.profiles import load_profile
-from policies.cost_model.model import PoolFacts
+from policies.cost_model.facts import PoolFacts
 from policies.routing.builtin import builtin_policies
 from policies.routing.request import PoolShare
 from tests.unit.policies.routing.fleet import Desk, of_replicas

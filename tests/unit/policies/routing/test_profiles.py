@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from backends.profiles import load_profile
-from policies.cost_model.model import PoolFacts
+from policies.cost_model.facts import PoolFacts
+from policies.routing.columns import slate_columns
 from policies.routing.pick import Spill, cheapest
 from policies.routing.request import PoolShare
 from tests.unit.policies.routing.fleet import Desk, of_replicas
@@ -80,7 +81,7 @@ def test_the_order_is_by_cost_and_as_long_as_retries_need() -> None:
 def test_spill_waits_for_its_threshold_and_comes_back_late() -> None:
     desk = Desk({"home": 1, "away": 1})
     desk.decide()
-    slate = desk.router._view.slate((PoolShare("home"), PoolShare("away")))
+    slate = slate_columns(desk.router._view.slate((PoolShare("home"), PoolShare("away"))))
     spill, request = Spill(), desk.request(spill_after_ms=500.0, spill_back_ms=100.0)
 
     def chosen(home_ms: float) -> int:
@@ -95,7 +96,7 @@ def test_spill_waits_for_its_threshold_and_comes_back_late() -> None:
 def test_one_pool_or_no_preference_is_never_spilled() -> None:
     desk = Desk({"home": 2})
     desk.decide()
-    slate = desk.router._view.slate((PoolShare("home"),))
+    slate = slate_columns(desk.router._view.slate((PoolShare("home"),)))
     cost = np.array([1.0, 2.0])
     assert Spill().penalty(desk.request(spill_after_ms=500.0), slate, cost) is None
     both = Desk({"home": 1, "away": 1})

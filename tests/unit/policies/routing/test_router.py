@@ -9,6 +9,7 @@ import pytest
 
 from backends.contracts import ReplicaState
 from backends.located import Located
+from policies.cost_model.model import CostModel
 from policies.routing.builtin import builtin_policies
 from policies.routing.plain import RoundRobin, RoundRobinSpec
 from policies.routing.request import PoolShare
@@ -70,3 +71,20 @@ def test_two_policies_of_one_name_are_a_bug() -> None:
 def test_an_unknown_default_is_refused_at_once() -> None:
     with pytest.raises(ValueError, match="unknown routing policy 'best'"):
         Router(builtin_policies(), Watch(), default="best")
+
+
+def test_policies_that_count_no_costs_need_no_cost_model() -> None:
+    desk = Desk({"a": 3, "b": 2})
+    for policy in ("round_robin", "least_load", "p2c", "consistent_hash", "prefix_text"):
+        decision = desk.router.decide(desk.request(policy=policy), None, desk.snapshot, None, desk.rng)
+        assert decision.order, policy
+    with pytest.raises(ValueError, match="without a cost model"):
+        desk.router.decide(desk.request(policy="latency"), None, desk.snapshot, None, desk.rng)
+
+
+def test_columns_belong_to_one_cost_model() -> None:
+    desk = Desk({"a": 2}, policy="latency")
+    assert desk.decide().order
+    desk.cost = CostModel()
+    assert desk.decide().order
+    assert {score.replica for score in desk.cost.scores()} == {"a/0", "a/1"}
