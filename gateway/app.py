@@ -84,7 +84,7 @@ class App:
             version=version("headrace"),
         )
         self.book = ContractBook(self._kinds, self.fleet, clock, self.telemetry.contradicted)
-        self._filter = PoolFilter(self.book, self.fleet)
+        self._filter = PoolFilter(self.book, self.fleet, clock)
         self._media = build_media_guard()
         self.peers = PeerTable()
         self._costs = Costs()

@@ -9,7 +9,7 @@ import aiohttp
 import msgspec
 import structlog
 
-from backends.contracts import ReplicaState
+from backends.contracts import Clock, ReplicaState
 from backends.fleet import Fleet
 from gateway.book import ContractBook
 from gateway.dialects.counting import TOKENIZE, read_count, tokenize_body
@@ -17,7 +17,7 @@ from gateway.dialects.model import Request
 from gateway.dialects.registry import Dialect
 from gateway.errors import GatewayError
 from gateway.requirements import refused, requirements
-from gateway.runtime import Runtime
+from gateway.runtime import PoolRuntime, Runtime
 from policies.adaptations import Adaptation
 from policies.enforcement import Outcome, Verdict, enforce
 from policies.routing.request import PoolShare
@@ -26,6 +26,8 @@ from policies.traits import CHAT_PATH
 log = structlog.get_logger("headrace.eligible")
 
 _COUNT_S = 5.0
+_UNABLE = frozenset({200, 404, 405, 501})  # answers without a count that will be the same for every prompt
+_UNABLE_S = 60.0  # before such a pool is asked again: its engine may be another by then
 _TEMPLATE_TOKENS = 64  # what a chat template adds around the messages, at most
 
 
@@ -42,11 +44,13 @@ class Eligible(msgspec.Struct):
 class PoolFilter:
     """Applies contracts. One per process."""
 
-    __slots__ = ("_book", "_fleet", "session")
+    __slots__ = ("_book", "_clock", "_fleet", "_unable_until", "session")
 
-    def __init__(self, book: ContractBook, fleet: Fleet) -> None:
+    def __init__(self, book: ContractBook, fleet: Fleet, clock: Clock) -> None:
         self._book = book
         self._fleet = fleet
+        self._clock = clock
+        self._unable_until: dict[str, float] = {}  # pools whose engine does not count, monotonic seconds
         self.session: aiohttp.ClientSession | None = None  # for counting; without one nothing is counted
 
     def at_once(self, runtime: Runtime, model: str, asked: Request) -> Eligible | None:
@@ -82,35 +86,44 @@ class PoolFilter:
         """
         if self.session is None or asked.engine_path != CHAT_PATH or asked.traits.modalities:
             return None
-        snapshot = self._fleet.snapshot()
         for share in shares:
-            ready = [r for r in snapshot.by_pool.get(share.name, ()) if r.state is ReplicaState.READY]
-            if not ready:
-                continue
-            try:
-                sent = dialect.encode_engine_request(asked, self._book.targets[share.name])
-            except GatewayError:
-                continue  # this pool cannot be asked for it at all
-            pool = runtime.pools[share.name]
-            key = pool.config.api_key
-            headers = {"content-type": "application/json"}
-            if key is not None:
-                headers["authorization"] = f"Bearer {key.get_secret_value()}"
-            count = await self._ask(ready[0].url, tokenize_body(sent.body), headers)
-            if count is not None:
-                return count
+            if self._unable_until.get(share.name, 0.0) <= self._clock.monotonic():
+                count = await self._count_by(runtime.pools[share.name], asked, dialect)
+                if count is not None:
+                    return count
         return None
 
-    async def _ask(self, url: str, body: bytes, headers: Mapping[str, str]) -> int | None:
-        if self.session is None:
+    async def _count_by(self, pool: PoolRuntime, asked: Request, dialect: Dialect) -> int | None:
+        """Tokens of the prompt by one pool's tokenizer. A pool that cannot count is not asked again for a while."""
+        name, key = pool.config.name, pool.config.api_key
+        ready = [r for r in self._fleet.snapshot().by_pool.get(name, ()) if r.state is ReplicaState.READY]
+        if not ready:
             return None
+        try:
+            sent = dialect.encode_engine_request(asked, self._book.targets[name])
+        except GatewayError:
+            return None  # this pool cannot be asked for it at all
+        headers = {"content-type": "application/json"}
+        if key is not None:
+            headers["authorization"] = f"Bearer {key.get_secret_value()}"
+        status, answer = await self._ask(ready[0].url, tokenize_body(sent.body), headers)
+        count = read_count(answer) if status == 200 else None
+        if count is None and status in _UNABLE:
+            self._unable_until[name] = self._clock.monotonic() + _UNABLE_S
+            log.info("pool does not count prompts", pool=name, status=status)
+        return count
+
+    async def _ask(self, url: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, bytes]:
+        """Status and body of the tokenizer's answer; (0, b"") without one."""
+        if self.session is None:
+            return 0, b""
         try:
             async with asyncio.timeout(_COUNT_S):
                 async with self.session.post(url.rstrip("/") + TOKENIZE, data=body, headers=headers) as answer:
-                    return read_count(await answer.read()) if answer.status == 200 else None
+                    return answer.status, await answer.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             log.info("prompt not counted", error=repr(error))
-            return None
+            return 0, b""
 
 
 def _by_estimate(verdict: Verdict) -> bool:

@@ -64,7 +64,7 @@ class Scene:
         self.runtime = Runtime(config, kinds, Keys.of_secret("bench"), random.Random(0).randbytes)
         book = ContractBook(kinds, fleet, clock, lambda *_: None)
         book.apply(config, self.runtime.bases())
-        self.filter = PoolFilter(book, fleet)
+        self.filter = PoolFilter(book, fleet, clock)
         self.chat = Chat()
 
     def ask(self, **fields: Any) -> Callable[[], object]:

@@ -77,6 +77,33 @@ async def test_when_counting_fails_the_engine_decides(broken: bytes) -> None:
 
 
 @pytest.mark.parametrize(
+    ("answered", "asked_again"),
+    [
+        (response(200, {}), False),
+        (response(404, {"detail": "Not Found"}), False),
+        (response(400, {"error": "this template refuses that"}), True),
+        (response(503, BUSY), True),
+    ],
+)
+async def test_an_engine_that_does_not_count_is_left_alone_for_a_while(
+    answered: bytes, asked_again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def answer(made: Engine, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: Asked) -> None:
+        if asked.path == "/tokenize":
+            writer.write(answered)
+        else:
+            await completes()(made, reader, writer, asked)
+
+    async with engine(answer) as made, gateway(config_of([window(made.url, 600)])) as one:
+        assert [(await ask(one))[0] for _ in range(3)] == [200] * 3
+        assert paths(made).count("/tokenize") == (3 if asked_again else 1)
+    monkeypatch.setattr("gateway.eligible._UNABLE_S", 0.0)
+    async with engine(answer) as made, gateway(config_of([window(made.url, 600)])) as one:
+        assert [(await ask(one))[0] for _ in range(2)] == [200] * 2
+        assert paths(made).count("/tokenize") == 2, "it may be another engine by now"
+
+
+@pytest.mark.parametrize(
     ("tokens", "asked", "words"),
     [
         (700, 9, "prompt is too long: 700 tokens > 600 maximum"),
