@@ -36,7 +36,10 @@ def tokenize_body(chat: bytes) -> bytes:
         arguments = _object(body.get("chat_template_kwargs", b"null")) or {}
         arguments = {"reasoning_effort": body["reasoning_effort"], **arguments}
         body["chat_template_kwargs"] = Raw(msgspec.json.encode(arguments))
-    return msgspec.json.encode(body)
+    parts: list[bytes | Raw] = [b"{"]  # put together once: an encoder would hold half as much again for a long prompt
+    for name, value in body.items():
+        parts += (b"," if len(parts) > 1 else b"", f'"{name}":'.encode(), value)
+    return b"".join((*parts, b"}"))
 
 
 def read_count(answer: bytes) -> int | None:

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from gateway.dialects.counting import count_messages, count_responses
+from gateway.dialects.counting import count_messages, count_responses, tokenize_body
 from gateway.dialects.ids import Ids
 from gateway.dialects.registry import DecodeOptions
 from gateway.errors import GatewayError
@@ -18,6 +18,12 @@ def count(dialect, fields, answer: bytes):
     ids = Ids.create("messages", 1, "r", random.Random(1))
     subject = dialect.transcoder(request, engine, support.VLLM, ids, support.seal())
     return engine, subject, support.play(subject, answer)
+
+
+def test_what_shapes_the_prompt_goes_to_the_tokenizer_as_it_is():
+    chat = b'{"model":"m","temperature":0.5,"messages":[{"role":"user","content":"\\u00e9"}],"stream":true}'
+    assert tokenize_body(chat) == b'{"model":"m","messages":[{"role":"user","content":"\\u00e9"}]}'
+    assert tokenize_body(b"{}") == b"{}"
 
 
 def test_messages():
