@@ -33,7 +33,7 @@ static const char ANSWER[] =
     "\"completion_tokens\":52,\"total_tokens\":308},\"system_fingerprint\":\"fp_mock\"}";
 static const char MODELS[] =
     "{\"object\":\"list\",\"data\":[{\"id\":\"" MODEL "\",\"object\":\"model\",\"created\":1764560000,"
-    "\"owned_by\":\"vllm\",\"root\":\"" MODEL "\",\"parent\":null,\"max_model_len\":131072}]}";
+    "\"owned_by\":\"vllm\",\"root\":\"" MODEL "\",\"parent\":null,\"max_model_len\":4194304}]}";
 static const char INFO[] =
     "{\"status\":\"ok\",\"model_path\":\"" MODEL "\",\"model_id\":\"" MODEL "\",\"served_model_name\":\"" MODEL "\","
     "\"tokenizer_path\":\"" MODEL "\",\"is_generation\":true,\"model_type\":\"llama\",\"tp_size\":1,\"dp_size\":1,"
