@@ -35,7 +35,6 @@ NEVER = {
     "tokenizers",
     "cryptography",
     "blake3",
-    "watchfiles",
     "anyio",
     "unittest",
     "backends.simulator",
