@@ -48,6 +48,7 @@ ARGS=(--model-path "$MODEL" --served-model-name "$NAME" --host 127.0.0.1 --port 
   --page-size "$PAGE" --tool-call-parser qwen25 --enable-metrics --enable-cache-report
   --kv-events-config "{\"publisher\":\"zmq\",\"bind\":true,\"endpoint\":\"tcp://127.0.0.1:$KV\",\"replay_endpoint\":\"tcp://127.0.0.1:$REPLAY\",\"topic\":\"kv@127.0.0.1:$PORT@$NAME\"}")
 [ -z "$RANDOM_WEIGHTS" ] || ARGS+=(--load-format dummy)
+[ -n "$HICACHE$PD" ] || ARGS+=(--sleep-on-idle)   # else its scheduler polls: a whole core, of those that all share
 [ -z "$REASON" ] || ARGS+=(--reasoning-parser qwen3)
 [ -z "$OTLP" ] || ARGS+=(--enable-trace --otlp-traces-endpoint "$OTLP")
 # Both keep KV blocks in a host pool (a decode server those of requests that it had to set aside).
