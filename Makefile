@@ -8,7 +8,7 @@ COMPILED := build/compiled
 KIT := tests/engine
 
 .DEFAULT_GOAL := help
-.PHONY: help setup compiled demo demo-real test lint types contracts pytest engines peers clients test-engines test-clients \
+.PHONY: help setup compiled demo demo-real test test-compiled lint types contracts pytest engines peers clients test-engines test-clients \
   bench bench-quick bench-index bench-contract bench-routing bench-dialects bench-trace \
   chaos fuzz soak lock clean
 
@@ -49,6 +49,10 @@ contracts: setup ## which package may import which
 pytest: setup ## unit and wire tests
 	$(BIN)/python -m pytest
 
+test-compiled: compiled ## wire tests and 10 000 exchanges against the compiled exchange path
+	PYTHONPATH=$(COMPILED) $(BIN)/pytest --import-mode=append tests/wire
+	PYTHONPATH=$(COMPILED) $(BIN)/python -m tests.stress.chaos
+
 engines: ## real vLLM and SGLang for the CPU, into $ENGINES_DIR
 	$(KIT)/install-vllm.sh
 	$(KIT)/install-sglang.sh
@@ -66,10 +70,10 @@ test-clients: setup clients ## agent frameworks against the gateway
 peers: ## the gateways that the bench compares with, into $PEERS_DIR
 	tests/bench/install-peers.sh
 
-bench: setup peers ## cost of the gateway beside other gateways (about 6 minutes)
+bench: setup peers compiled ## cost of the gateway beside other gateways (about 6 minutes)
 	$(BIN)/python -m tests.bench.run
 
-bench-quick: setup peers ## one round of the figures that decide
+bench-quick: setup peers compiled ## one round of the figures that decide
 	$(BIN)/python -m tests.bench.run --quick
 
 bench-index: setup ## prefix hashing and index

@@ -8,7 +8,8 @@ import os
 
 from setuptools import setup
 
-# What every exchange runs through. A module that defines msgspec structs or subclasses aiohttp's cannot be among them.
+# What every exchange runs through. A module that defines msgspec structs or subclasses aiohttp's cannot be among them,
+# and who subclasses one of theirs must.
 EXCHANGE_PATH = [
     "backends/client.py",
     "backends/fleet.py",
@@ -30,6 +31,7 @@ EXCHANGE_PATH = [
     "gateway/pairing.py",
     "gateway/pipeline.py",
     "gateway/placement.py",
+    "gateway/responses/streams.py",
     "gateway/runtime.py",
     "gateway/stream.py",
     "gateway/telemetry/access.py",

@@ -122,6 +122,7 @@ class App:
         )
         self._session: aiohttp.ClientSession | None = None
         self._prober: HealthProber | None = None
+        self._surveyed = False  # every replica of the first configuration was looked at
         self.dialects = standard()
         self.edge = EdgeServer(
             self._routes(),
@@ -211,7 +212,13 @@ class App:
         """Why the gateway should get no new traffic; "" when it should."""
         if self.pipeline.draining:
             return "draining"
-        if any(replica.state is ReplicaState.READY for replica in self.fleet.snapshot().replicas):
+        replicas = self.fleet.snapshot().replicas
+        if not self._surveyed:
+            # A model whose pool is looked at a moment later than another's would be refused meanwhile.
+            if any(replica.state is ReplicaState.STARTING for replica in replicas):
+                return "replicas are being looked at for the first time"
+            self._surveyed = True
+        if any(replica.state is ReplicaState.READY for replica in replicas):
             return ""
         return "no replica is ready"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 from gateway.dialects.sse import Frames
 from gateway.stream import HIGH_WATER, LOW_WATER, ClientStream
@@ -44,7 +44,7 @@ class HeldStream(ClientStream):
 
 
 class DetachedStream(ClientStream):
-    """An answer for whoever takes its events (`async for`), or `refusal` when there were none.
+    """An answer for whoever takes its events, or `refusal` when there were none.
 
     What waits to be taken is bounded as it is on a connection: the engine is paused.
     """
@@ -70,6 +70,11 @@ class DetachedStream(ClientStream):
         self._waiting = 0
         self._arrived.clear()
         return blocks
+
+    @property
+    def pending(self) -> bool:
+        """Whether there are events that nobody has taken."""
+        return bool(self._blocks)
 
     async def arrival(self) -> None:
         """Wait until there is something to take or the answer has ended."""
@@ -114,12 +119,3 @@ class DetachedStream(ClientStream):
         """The last events."""
         self.send(last)
         self.close()
-
-    async def events(self) -> AsyncIterator[bytes]:
-        """The events one by one until the answer ends."""
-        while True:
-            await self.arrival()
-            for block in self.take():
-                yield block
-            if self.ended and not self._blocks:
-                return

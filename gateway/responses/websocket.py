@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -187,7 +187,7 @@ class Sockets:
 
         listening.add_done_callback(give_up)
         try:
-            async for block in stream.events():
+            async for block in events_of(stream):
                 if turn.resource is not None:  # whoever reads the end finds the response stored
                     await asyncio.wait({task})
                 await socket.send_str(payload(block).decode())
@@ -238,3 +238,13 @@ def _request(message: WSMessage) -> tuple[bytes, bool]:
 def _error(status: int, body: bytes) -> str:
     error = msgspec.json.decode(body)["error"]
     return _encode({"type": "error", "status": status, "error": error}).decode()
+
+
+async def events_of(stream: DetachedStream) -> AsyncIterator[bytes]:
+    """The events of an answer one by one until it ends, as blocks of SSE without the blank line."""
+    while True:
+        await stream.arrival()
+        for block in stream.take():
+            yield block
+        if stream.ended and not stream.pending:
+            return

@@ -27,7 +27,7 @@ class LineWriter:
     `write` may be called from any thread and never blocks. `close` gives what is queued `timeout_s` to leave.
     """
 
-    __slots__ = ("_closing", "_failed", "_limit", "_lines", "_period_s", "_refused", "_sink", "_writer", "_wake")
+    __slots__ = ("_closing", "_failed", "_limit", "_lines", "_period_s", "_refused", "_sink", "_wake", "_writer")
 
     def __init__(self, sink: Callable[[bytes], None], *, limit: int = 32_768, period_s: float = 0.1) -> None:
         """`limit` is in lines; `period_s` is how long a line may wait for others to share a system call."""

@@ -14,13 +14,15 @@ from pathlib import Path
 HERE = Path(__file__).parent
 CONF = HERE / "conf"
 RESULTS = HERE / "results"
+COMPILED = HERE.parents[1] / "build" / "compiled"  # from `make compiled`
 PEERS = Path(os.environ.get("PEERS_DIR") or Path.home() / ".cache" / "headrace-peers")
 
 PORT, ADMIN_PORT, SINK_PORT = 9000, 9001, 9002
 ENGINE_PORTS = (9101, 9102)
 ENGINES = tuple(f"http://127.0.0.1:{port}" for port in ENGINE_PORTS)
 KEY = "sk-1234"  # what the load generator sends
-OURS = "headrace"
+OURS = "headrace"  # as it is deployed: compiled
+PLAIN = "headrace-plain"  # the same from its sources
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ def candidates() -> dict[str, Candidate]:
     """All candidates by name, in the order they are measured."""
     envoy = next((PEERS / "envoy").glob("lib/python3*/site-packages/envoy/_bin/envoy"), PEERS / "envoy" / "missing")
     rust = ("--host", "127.0.0.1", "--port", str(PORT), "--worker-urls", *ENGINES, "--policy", "round_robin")
+    serve = (str(Path(sys.executable).with_name("headrace")), "serve", str(RESULTS / "headrace.yaml"))
     quiet = ("--log-level", "error", "--prometheus-port", "9029")
     listed = (
         Candidate("direct", port=ENGINE_PORTS[0]),
@@ -59,7 +62,8 @@ def candidates() -> dict[str, Candidate]:
                   env={"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOG": "ERROR", "LITELLM_MODE": "PRODUCTION",
                        "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true", "HF_HUB_OFFLINE": "1"},
                   start_limit_s=120.0, warm_s=2.0, reps=1, workloads=frozenset({"L", "W1", "W2"})),
-        Candidate(OURS, (str(Path(sys.executable).with_name("headrace")), "serve", str(RESULTS / "headrace.yaml"))),
+        Candidate(PLAIN, serve, reps=1, workloads=frozenset({"W1", "W2", "W6"})),
+        Candidate(OURS, serve, env={"PYTHONPATH": str(COMPILED)}),
     )  # fmt: skip
     return {candidate.name: candidate for candidate in listed}
 

@@ -123,6 +123,26 @@ def test_every_module_imports_alone() -> None:
     sorter.prepare()  # raises CycleError, which names the cycle
 
 
+def test_who_subclasses_a_compiled_class_is_compiled() -> None:
+    compiled = set(re.findall(r'^    "([a-z_/0-9]+\.py)",$', (ROOT / "setup.py").read_text(), re.MULTILINE))
+    assert compiled
+    assert all((ROOT / path).exists() for path in compiled)
+    trees = {
+        str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in files(*PACKAGES) if path.suffix == ".py"
+    }
+    classes = {
+        name: [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)] for name, tree in trees.items()
+    }
+    theirs = {node.name for name in compiled for node in classes[name]}
+    heirs = {
+        f"{name}: {node.name}"
+        for name, nodes in classes.items()
+        for node in nodes
+        if name not in compiled and theirs & {ast.unparse(base).rpartition(".")[2] for base in node.bases}
+    }
+    assert heirs == set()
+
+
 def test_the_shared_vocabulary_needs_the_standard_library_alone() -> None:
     tree = ast.parse((ROOT / "backends/contracts.py").read_text())
     named = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}

@@ -9,6 +9,7 @@ from backends.engines import builtin
 from backends.fleet import Fleet, PoolSpec
 from backends.health import HealthProber
 from backends.supervisor import Supervisor
+from tests.support.app import config_of, gateway, pool_of
 from tests.support.clock import ManualClock
 from tests.support.raw_server import raw_server, read_request
 
@@ -36,3 +37,29 @@ async def test_bodies_that_come_in_pieces_are_read_whole() -> None:
         assert await prober.probe(member, models=True) == (ReplicaState.READY, "")
         assert (member.load.running, member.load.waiting) == (3, 2)
         fleet.apply([])
+
+
+async def test_ready_once_every_replica_was_looked_at() -> None:
+    looked = asyncio.Event()
+
+    async def late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await looked.wait()
+        await in_pieces(reader, writer)
+
+    async with raw_server(in_pieces) as quick, raw_server(late) as slow:
+        config = config_of([pool_of(quick, name="a"), pool_of(slow, name="b")])
+        async with gateway(config, ready=False) as running:
+            first, second = running.app.fleet
+            while first.state is not ReplicaState.READY:
+                await asyncio.sleep(0.01)
+            async with running.client.get(f"{running.url}/readyz") as answer:
+                assert answer.status == 503
+                assert "looked at" in await answer.text()
+            looked.set()
+            while second.state is not ReplicaState.READY:
+                await asyncio.sleep(0.01)
+            assert running.app.not_ready() == ""
+            looked.clear()
+            await running.app.apply(config_of([pool_of(quick, name="a"), pool_of(slow, slow, name="c")]), ())
+            assert running.app.not_ready() == ""  # one that joins later does not take the gateway out
+            looked.set()

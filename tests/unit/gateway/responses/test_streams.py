@@ -6,6 +6,7 @@ from typing import Any
 from aiohttp.test_utils import make_mocked_request
 
 from gateway.responses.streams import DetachedStream, HeldStream
+from gateway.responses.websocket import events_of
 from gateway.stream import HIGH_WATER
 
 
@@ -71,7 +72,7 @@ async def test_events_come_one_by_one_from_any_split() -> None:
         stream.end(b"data: 3\n\n")
 
     task = asyncio.ensure_future(rest())
-    blocks = [block async for block in stream.events()]
+    blocks = [block async for block in events_of(stream)]
     await task
     assert blocks == [b"event: a\ndata: 1", b"event: b\ndata: 2", b"data: 3"]
     assert stream.status == 200
@@ -80,7 +81,7 @@ async def test_events_come_one_by_one_from_any_split() -> None:
 async def test_a_refusal_is_no_event() -> None:
     stream = detached()
     stream.whole(404, b"application/json", b"{}", b"")
-    assert [block async for block in stream.events()] == []
+    assert [block async for block in events_of(stream)] == []
     assert (stream.status, stream.refusal) == (404, b"{}")
 
 
