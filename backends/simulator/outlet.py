@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 from aiohttp import web
 
@@ -16,7 +17,7 @@ _BAD = b"\xff\xfe\xc3"
 
 
 class CutError(Exception):
-    """The connection was ended on purpose; there is nothing more to send."""
+    """The connection was ended, on purpose or by the client; there is nothing more to send."""
 
 
 class Outlet:
@@ -34,25 +35,28 @@ class Outlet:
         self._frames = 0
 
     async def open(self) -> None:
-        """Send status and headers, once."""
-        if not self.response.prepared:
-            await self.response.prepare(self._request)
+        """Send status and headers, once. Raises CutError when the client has gone, as `send` and `close` do."""
+        with _to_client():
+            if not self.response.prepared:
+                await self.response.prepare(self._request)
 
     async def send(self, payloads: Iterable[bytes]) -> None:
         """Send payloads as events. Raises CutError when a fault ended the stream."""
         await self.open()
-        if self._fault is None:
-            data = b"".join([b"data: " + payload + b"\n\n" for payload in payloads])
-            if data:
-                await self.response.write(data)
-            return
-        for payload in payloads:
-            await self._send_one(self._fault, payload)
+        with _to_client():
+            if self._fault is None:
+                data = b"".join([b"data: " + payload + b"\n\n" for payload in payloads])
+                if data:
+                    await self.response.write(data)
+                return
+            for payload in payloads:
+                await self._send_one(self._fault, payload)
 
     async def close(self) -> None:
         """Send the final [DONE] and end the stream."""
         await self.send((DONE,))
-        await self.response.write_eof()
+        with _to_client():
+            await self.response.write_eof()
 
     async def _send_one(self, fault: Fault, payload: bytes) -> None:
         if fault.name == "bad_utf8":
@@ -85,8 +89,9 @@ async def send_body(
     response = web.StreamResponse(status=status, headers={**HEADERS, **headers})
     response.content_type = "application/json"
     response.content_length = len(body)
-    await response.prepare(request)
-    await response.write(body[: len(body) // 2])
+    with _to_client():
+        await response.prepare(request)
+        await response.write(body[: len(body) // 2])
     if fault.name == "stall_after":
         await asyncio.Event().wait()
     cut(request, gently=fault.name == "truncate_after")
@@ -100,6 +105,15 @@ def cut(request: web.BaseRequest, *, gently: bool = False) -> None:
             request.transport.close()
         else:
             request.transport.abort()
+
+
+@contextmanager
+def _to_client() -> Iterator[None]:
+    """Writing while the client leaves. The server cancels a handler whose client has gone, but a moment later."""
+    try:
+        yield
+    except ConnectionError:
+        raise CutError from None
 
 
 def _spoil(payload: bytes) -> bytes:

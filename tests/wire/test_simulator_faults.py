@@ -8,6 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from backends.simulator.outlet import Outlet
 from tests.support.simulator import HELLO, Sim, simulator
 
 BODY: dict[str, Any] = {"model": "sim", "messages": HELLO, "max_tokens": 8, "ignore_eos": True}
@@ -39,6 +40,28 @@ async def test_reset_after(engine: str) -> None:
         assert got.endswith((b"<ClientPayloadError>", b"<reset>"))
         assert (await read(sim, BODY, "reset_after")).endswith((b"<ClientPayloadError>", b"<reset>"))
         assert (await sim.state())["in_flight"] == 0
+
+
+@pytest.mark.parametrize("step", ["open", "send", "close"])
+async def test_a_client_that_leaves_while_it_is_written_to(
+    step: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The transport closes between the last await of the generation and the write, so nobody was cancelled yet."""
+    wanted = getattr(Outlet, step)
+
+    async def leaving(outlet: Outlet, *args: Any) -> None:
+        assert outlet._request.transport is not None
+        outlet._request.transport.close()
+        await wanted(outlet, *args)
+
+    async with simulator("vllm") as sim:
+        monkeypatch.setattr(Outlet, step, leaving)
+        with pytest.raises(aiohttp.ClientError):
+            async with sim.session.post(sim.server.url + "/v1/chat/completions", json=STREAM) as answer:
+                await answer.read()
+        monkeypatch.undo()
+        assert (await sim.state())["in_flight"] == 0
+        assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 @ENGINES
