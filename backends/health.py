@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import aiohttp
 import msgspec
@@ -36,12 +37,19 @@ _version = msgspec.json.Decoder(_Version)
 
 
 class HealthProber:
-    """Probes every member of the fleet at its pool's pace until it leaves."""
+    """Probes every member of the fleet at its pool's pace until it leaves.
 
-    __slots__ = ("_fleet", "_session", "_supervisor", "_tasks")
+    `emptied` hears of replicas (by id) whose process holds nothing any more: it refuses connections, which a process
+    that is merely busy does not do, or the member has left. It may hear of the same one again and again.
+    """
 
-    def __init__(self, fleet: Fleet, session: aiohttp.ClientSession, supervisor: Supervisor) -> None:
+    __slots__ = ("_emptied", "_fleet", "_session", "_supervisor", "_tasks")
+
+    def __init__(
+        self, fleet: Fleet, session: aiohttp.ClientSession, supervisor: Supervisor, emptied: Callable[[str], None]
+    ) -> None:
         self._fleet = fleet
+        self._emptied = emptied
         self._session = session
         self._supervisor = supervisor
         self._tasks: dict[Member, asyncio.Task[None]] = {}
@@ -51,6 +59,7 @@ class HealthProber:
         for member in left:
             if task := self._tasks.pop(member, None):
                 task.cancel()
+            self._emptied(member.id)  # the id may be another replica's by and by
         for member in joined:
             self._tasks[member] = self._supervisor.spawn(self._loop(member), f"probe {member.id}")
 
@@ -68,6 +77,8 @@ class HealthProber:
     async def probe(self, member: Member, *, models: bool) -> tuple[ReplicaState, str]:
         """Ask one replica once. Returns the state it should have and why."""
         status = await self._status(member)
+        if status == 0:
+            self._emptied(member.id)
         if status != 200:
             member.probe_failures += 1
             if status == 0 or member.probe_failures >= _MISSES or member.state is not ReplicaState.READY:

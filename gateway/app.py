@@ -160,7 +160,7 @@ class App:
             self._filter.session = self._session
             self.book.watch(self._session, self.supervisor)
             self.kv.start(self._session, self.supervisor)
-            self._prober = HealthProber(self.fleet, self._session, self.supervisor)
+            self._prober = HealthProber(self.fleet, self._session, self.supervisor, self.kv.emptied)
             self._prober.watch(*self.fleet.apply(self.pipeline.runtime.specs()))
             yield
 

@@ -118,7 +118,7 @@ class ApproximateIndex:
         return state.confidence if state else 1.0
 
     def forget(self, replica: str) -> None:
-        """The replica restarted or is gone."""
+        """The replica's process has ended, or the replica has left."""
         state = self._replicas.pop(replica, None)
         while state is not None and state.blocks:
             self._pop(state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ if TYPE_CHECKING:  # a gateway that looks up nothing needs the words, not what t
     from tiering.truth.accuracy import Prediction
 
 BYTES_PER_TOKEN = 4.0  # until a pool's own ratio is known
+_RATIO_WEIGHT = 0.05  # of the latest exchange, in bytes per token
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,16 @@ class PoolKv:
     check: HashCheck | None = None
     bytes_per_token: float = BYTES_PER_TOKEN
     exact: bool = True  # as it was at the last look, so that a change is told once
+    block: int = 0  # tokens of an engine block: the most that divides all cached counts so far; 0: too few came
+    _cached: int = 0  # the last such count
+
+    def learn(self, size: int, cached: int, tokens: int) -> None:
+        """Take in what an engine says of a prompt of `size` bytes: how long it is and how much it had, in tokens."""
+        if tokens and size:
+            self.bytes_per_token += _RATIO_WEIGHT * (size / tokens - self.bytes_per_token)
+        if cached and cached != self._cached:  # one count, again and again, may be many blocks
+            self.block = math.gcd(self.block, cached, self._cached) if self._cached else 0
+            self._cached = cached
 
     def shares_with(self, other: PoolKv) -> bool:
         """Whether a prompt has the same chain in both pools."""

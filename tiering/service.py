@@ -19,7 +19,7 @@ from backends.contracts import TIERS, Clock, FleetSnapshot, Replica
 from backends.located import Located
 from tiering.approximate import ApproximateIndex
 from tiering.hashing.scheme import Tokens
-from tiering.hashing.text import TextHasher
+from tiering.hashing.text import TextHasher, block_bytes
 from tiering.index.memory import I64
 from tiering.index.prefix import PrefixIndex
 from tiering.index.reader import Rows
@@ -31,7 +31,6 @@ from tiering.truth.evidence import gather
 
 HEAVY_BYTES = 128 * 1024  # about 32 K tokens: template, tokenizer and hashes take milliseconds from here on
 _LOSS_MATTERS_S = 300.0  # after a loss of events
-_RATIO_WEIGHT = 0.05  # of the latest exchange, in bytes per token
 _CHANGES = 256  # kept until somebody asks
 
 
@@ -134,11 +133,13 @@ class KvService:
         mine = plan.pools[replica.pool]
         here = mine.prompt
         age_s = 0.0
+        held = np.diff(mine.reach[:, replica.row], prepend=0).tolist()
+        block, unseen = here.chain.block, 0
         if here.tokens is None:
+            block, unseen = here.pool.block, _unseen(here, sum(held))
             age_s = self._approximate.age(replica.id, here.chain)
             self._approximate.set_capacity(replica.id, replica.load.kv_capacity_tokens)
             self._approximate.sent(replica.id, here.chain)
-        held = np.diff(mine.reach[:, replica.row], prepend=0).tolist()
         prediction = Prediction(
             pool=replica.pool,
             replica=replica.id,
@@ -146,16 +147,15 @@ class KvService:
             dialect=plan.prompt.dialect,
             by_tier={tier: count for tier, count in zip(TIERS, held, strict=True) if count},
             tokens=len(here.tokens) if here.tokens is not None else None,
-            block=here.chain.block,
+            block=block,
+            unseen=unseen,
         )
         return Expected(plan.prompt, here, prediction, age_s)
 
     def observe(self, expected: Expected, reported: Reported) -> Verdict:
         """The engine said how much of the prompt it found in its cache."""
         pool, prediction = expected.here.pool, expected.prediction
-        if reported.tokens and expected.prompt.size:
-            seen = expected.prompt.size / reported.tokens
-            pool.bytes_per_token += _RATIO_WEIGHT * (seen - pool.bytes_per_token)
+        pool.learn(expected.prompt.size, reported.cached, reported.tokens)
         if not prediction.exact:
             self._approximate.correct(prediction.replica, prediction.cached, reported.cached, expected.age_s)
         if pool.name not in self._pools:
@@ -171,8 +171,11 @@ class KvService:
         changes, self._changes = self._changes, []
         return changes
 
-    def restarted(self, replica: str) -> None:
-        """The replica is a new process: what our own decisions put there is gone."""
+    def emptied(self, replica: str) -> None:
+        """The replica's process has ended, or the replica has left: what our own decisions put there is gone.
+
+        What its events have told is the feed's affair: it sees for itself whether the process is another.
+        """
         self._approximate.forget(replica)
 
     def expire(self) -> None:
@@ -232,3 +235,9 @@ class KvService:
     def _tell(self, change: Change) -> None:
         self._changes = [*self._changes, change][-_CHANGES:]
         self.told[change.pool, change.to] += 1
+
+
+def _unseen(here: PoolPrompt, cached: int) -> int:
+    """Tokens of the text block in which a match of `cached` tokens ended."""
+    matched = int(np.searchsorted(here.chain.ends, cached))
+    return int(block_bytes(matched) / here.pool.bytes_per_token)

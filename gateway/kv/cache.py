@@ -112,6 +112,11 @@ class KvCache:
             return None
         return self._opened().observe(expected, usage.cached, usage.prompt)
 
+    def emptied(self, replica: str) -> None:
+        """The replica's process has ended, or the replica has left the fleet: what it held is gone."""
+        if self._core is not None:
+            self._core.service.emptied(replica)
+
     # --- what is known ---
 
     def known(self) -> KvStatus:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -10,12 +11,14 @@ from typing import Any
 
 import pytest
 
+from backends.contracts import ReplicaState
 from gateway.clock import SystemClock
 from gateway.kv.cache import KvCache
 from tests.support.app import Running, config_of, gateway, pool_of
 from tests.support.sim_tokenizer import TEMPLATE, sim_tokenizer
 from tests.support.simulator import Sim, simulator
 from tiering.hashing.vllm import VllmScheme
+from tiering.plan import Prompt
 
 WORDS = ["water", "river", "turbine", "gate", "tunnel", "valve", "wheel", "power", "flow", "light", "city", "mill"]
 EXCHANGES = 500
@@ -180,6 +183,49 @@ async def test_a_pool_without_events_is_looked_up_by_text(monkeypatch: pytest.Mo
         exchanges, correct = totals(running)
         assert exchanges == 60
         assert correct >= 0.8 * exchanges
+
+
+async def test_short_prompts_do_not_demote_a_pool_that_is_looked_up_by_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with fleet(("vllm", "sglang"), monkeypatch, template=None) as (running, _):
+        await converse(running, 60)
+        for number in range(60):
+            talk = [{"role": "user", "content": prose(number % 20, 8)}]
+            async with running.chat({"messages": talk, "max_tokens": 4}) as answer:
+                await answer.read()
+        exchanges, correct = totals(running)
+        assert exchanges == 120
+        assert correct >= 0.95 * exchanges
+        assert not any(pool["load_only"] for pool in running.app.kv.status()["pools"])
+
+
+async def test_a_replica_that_comes_back_is_thought_to_be_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with fleet(("vllm",), monkeypatch, template=None) as (running, sims):
+        app, (member,) = running.app, tuple(running.app.fleet)
+        talk = [{"role": "user", "content": prose("long", 2000)}]
+
+        async def cached() -> int:
+            asked = Prompt("glm", "anonymous", "chat", (json.dumps(talk).encode()[:-1],))
+            plan = await app.kv.plan(app.fleet.snapshot(), ["p0"], asked)
+            return int(plan.located.reach.max())
+
+        async with running.chat({"messages": talk, "max_tokens": 1}) as answer:
+            assert answer.status == 200
+        assert await cached() > 1000
+        await sims[0].server.stop()
+        assert app._prober is not None
+        assert (await app._prober.probe(member, models=False))[0] is ReplicaState.DOWN
+        assert await cached() == 0
+
+
+async def test_a_replica_that_takes_the_name_of_one_that_left_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with fleet(("vllm",), monkeypatch, template=None) as (running, _), simulator("vllm", model="glm") as other:
+        app, asked = running.app, Prompt("glm", "t", "chat", (b"x" * 20_000,))
+        (replica,) = app.fleet.snapshot().replicas
+        app.kv.sent(await app.kv.plan(app.fleet.snapshot(), ["p0"], asked), replica)
+        assert (await app.kv.plan(app.fleet.snapshot(), ["p0"], asked)).located.reach.max() > 1000
+        await app.apply(config_of([pool_of(other.server.url, name="p0")]), ())
+        assert [member.id for member in app.fleet] == [replica.id]
+        assert (await app.kv.plan(app.fleet.snapshot(), ["p0"], asked)).located.reach.max() == 0
 
 
 async def test_a_wrong_template_is_named_and_the_pool_demoted(monkeypatch: pytest.MonkeyPatch) -> None:

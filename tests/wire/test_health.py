@@ -33,10 +33,36 @@ async def test_bodies_that_come_in_pieces_are_read_whole() -> None:
     async with raw_server(in_pieces) as url, aiohttp.ClientSession() as session:
         fleet = Fleet(builtin(), ManualClock())
         (member,), _ = fleet.apply([PoolSpec("a", "vllm", "glm", (url,))])
-        prober = HealthProber(fleet, session, supervisor)
+        prober = HealthProber(fleet, session, supervisor, list[str]().append)
         assert await prober.probe(member, models=True) == (ReplicaState.READY, "")
         assert (member.load.running, member.load.waiting) == (3, 2)
         fleet.apply([])
+
+
+async def test_only_a_refused_connection_says_that_a_process_has_ended() -> None:
+    said = asyncio.Event()
+
+    async def sick(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        if said.is_set():  # the second time nothing comes
+            await asyncio.sleep(5.0)
+        said.set()
+        writer.write(b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        writer.close()
+
+    emptied: list[str] = []
+    async with aiohttp.ClientSession() as session:
+        fleet = Fleet(builtin(), ManualClock())
+        prober = HealthProber(fleet, session, Supervisor(), emptied.append)
+        async with raw_server(sick) as url:
+            (member,), _ = fleet.apply([PoolSpec("a", "vllm", "glm", (url,), probe_timeout_s=0.1)])
+            for _ in range(2):
+                assert (await prober.probe(member, models=True))[0] is ReplicaState.DOWN
+            assert emptied == []
+        assert (await prober.probe(member, models=True))[0] is ReplicaState.DOWN
+        assert emptied == ["a/0"]
+        prober.watch(*fleet.apply([]))
+        assert emptied == ["a/0", "a/0"]
 
 
 async def test_ready_once_every_replica_was_looked_at() -> None:

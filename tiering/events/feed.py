@@ -72,12 +72,6 @@ class EventFeed:
         self._wanted = frozenset(sources)
         self._changed.set()
 
-    def restarted(self, replica: str) -> None:
-        """The replica is known to be a new process: what it held is gone."""
-        for source, link in self._links.items():
-            if source.replica == replica:
-                link.restarted()
-
     def status(self) -> tuple[SourceStatus, ...]:
         """Of every publisher followed."""
         return tuple(link.status() for link in self._links.values())
@@ -178,9 +172,6 @@ class _Link:
         """Stop following."""
         for task in self._tasks:
             task.cancel()
-
-    def restarted(self) -> None:
-        self._do(self.tracker.restarted(self._clock.monotonic()))
 
     def status(self) -> SourceStatus:
         return SourceStatus(self._source, self.tracker.phase, self.tracker.counts, self._heard_at, self.tracker.lost_at)

@@ -149,10 +149,6 @@ class Tracker:
         self._trusted = not self._next
         return self._ask(now_s)
 
-    def restarted(self, now_s: float) -> list[Action]:
-        """The replica is known to be a new process."""
-        return [] if self.phase is Phase.NEW else self._restart(now_s)
-
     def tick(self, now_s: float) -> list[Action]:
         """Call about every second: gives up on a replay that does not come."""
         if self.phase is Phase.GAP and now_s >= self._deadline:

@@ -49,6 +49,11 @@ class TextChain:
         return Chain(keys, 0, tokens, uneven=ends)
 
 
+def block_bytes(blocks: int) -> int:
+    """Bytes of the block that follows the first `blocks` of a prompt."""
+    return SHORT if blocks < _LONG_FROM else LONG
+
+
 class TextHasher:
     """Text chains, with what earlier turns of a conversation computed.
 

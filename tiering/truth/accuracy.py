@@ -28,7 +28,8 @@ class Prediction:
     dialect: DialectName
     by_tier: Mapping[Tier, int]  # cached tokens expected from each tier
     tokens: int | None = None  # length of the prompt as computed here; None when it was only estimated
-    block: int = 0  # tokens by which a prediction may be off: one block
+    block: int = 0  # tokens of one block of the engine, as far as known; 0: unknown
+    unseen: int = 0  # by text: tokens of the text block in which the match ended, of which nothing is promised
 
     @property
     def exact(self) -> bool:
@@ -159,9 +160,13 @@ class TruthLoop:
 
 
 def is_correct(prediction: Prediction, reported: Reported) -> bool:
-    """Whether a prediction held: within a block, or for the text chain within a fifth of the prompt."""
+    """Whether a prediction held: within a block of the engine, or by text within a fifth of the prompt.
+
+    A match by text ends at a whole block of text, and knows nothing of what the chat template puts before every
+    prompt. So the engine may also have found what is `unseen` beyond it: that much was never denied.
+    """
     slack = max(prediction.block, 0 if prediction.exact else reported.tokens // 5)
-    return abs(prediction.cached - reported.cached) <= slack
+    return -slack <= reported.cached - prediction.cached <= slack + prediction.unseen
 
 
 def _share(recent: deque[Cause | None]) -> float:

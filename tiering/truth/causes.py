@@ -17,7 +17,7 @@ class Cause(enum.Enum):
     GROUP = "group"
     LOST_EVENTS = "lost_events"
     EVICTION = "eviction"
-    UNKNOWN = "unknown"
+    TEXT = "text"
 
 
 class Beginning(enum.Enum):
@@ -35,7 +35,7 @@ class Evidence:
 
     predicted: int = 0  # cached tokens
     reported: int = 0
-    tokens_computed: int | None = None  # length of the prompt, by our template and tokenizer
+    tokens_computed: int | None = None  # length of the prompt, by our template and tokenizer; None: looked up by text
     tokens_reported: int | None = None  # by the engine
     beginning: Beginning = Beginning.UNSEEN
     block_size_differs: bool = False  # between events and our scheme
@@ -59,7 +59,7 @@ def cause_of(evidence: Evidence) -> Cause:
         return Cause.TOKENIZER
     if _other_prompt(evidence):
         return Cause.TEMPLATE
-    if evidence.events_lost:
+    if evidence.tokens_computed is not None and evidence.events_lost:  # a look-up by text asks no events
         return Cause.LOST_EVENTS
     return _history(evidence)
 
@@ -70,10 +70,12 @@ def _other_prompt(evidence: Evidence) -> bool:
 
 
 def _history(evidence: Evidence) -> Cause:
-    """The hashes are right: then blocks went, or came, without the index knowing in time."""
+    """The keys are right: then blocks went, or came, without the index knowing in time."""
     if evidence.reported < evidence.predicted:
         return Cause.EVICTION
     if evidence.beginning is Beginning.SAME:
         return Cause.LOST_EVENTS
-    # The engine had the prompt, and no event has ever shown its beginning: it is not the beginning we computed.
-    return Cause.TEMPLATE if evidence.tokens_computed is not None else Cause.UNKNOWN
+    # The engine had the prompt, and no event has ever shown its beginning: it is not the beginning we computed. By
+    # text: prompts begin with the same tokens (of the template, of tools) whose text begins differently, or other
+    # text became the same tokens.
+    return Cause.TEMPLATE if evidence.tokens_computed is not None else Cause.TEXT

@@ -4,6 +4,7 @@ import json
 import random
 
 import numpy as np
+import pytest
 
 from backends.contracts import FleetSnapshot, Load, LoadTable, Replica, ReplicaState
 from tests.unit.tiering.test_tokens import CHATML, encoder
@@ -141,7 +142,7 @@ def test_a_pool_without_events_is_known_by_what_was_sent() -> None:
     again = world.service.plan(FLEET, ["plain"], prompt(1, more=" more"))
     assert 500 < again.located.reach[0, 2] <= 1300
     assert world.service.plan(FLEET, ["plain"], prompt(1, tenant="u")).located.reach.max() == 0
-    world.service.restarted("plain/0")
+    world.service.emptied("plain/0")
     assert world.service.plan(FLEET, ["plain"], prompt(1)).located.reach.max() == 0
 
 
@@ -172,6 +173,53 @@ def test_confidence_falls_with_responses() -> None:
     assert located.confidence is not None
     assert located.confidence[2] < 0.1
     assert located.confidence[0] == 1.0
+
+
+def by_text(world: World, size: int, cached: int, tokens: int, *, count: int = 50, again: bool = False) -> list:
+    """Exchanges of unlike prompts of `size` bytes in the pool without events, or of one prompt with `again`."""
+    for number in range(count):
+        beginning = b"0" if again else b"%d " % number
+        plan = world.service.plan(FLEET, ["plain"], Prompt("m", "t", "chat", [beginning.ljust(size, b"x")]))
+        world.service.observe(world.service.sent(plan, FLEET.replicas[2]), Reported(cached, tokens))
+    return [(change.to, change.cause) for change in world.service.changes()]
+
+
+@pytest.mark.parametrize(
+    ("size", "cached", "tokens"),
+    [(30, 32, 35), (30, 128, 140), (900, 224, 230), (2000, 0, 500)],
+)
+def test_what_the_template_puts_first_is_no_miss_of_a_text_pool(size: int, cached: int, tokens: int) -> None:
+    world = World()
+    assert by_text(world, size, cached, tokens) == []
+    assert world.service.truth.accuracy("plain") == 1.0
+
+
+@pytest.mark.parametrize(("size", "cached", "tokens"), [(900, 224, 230), (2000, 480, 500), (12_000, 2992, 3000)])
+def test_the_end_of_a_prompt_behind_its_last_text_block_is_no_miss(size: int, cached: int, tokens: int) -> None:
+    world = World()
+    by_text(world, size, 0, tokens, count=1, again=True)
+    by_text(world, size, cached, tokens, again=True)
+    assert world.service.truth.accuracy("plain") == 1.0
+
+
+def test_engine_blocks_larger_than_text_blocks_are_learned() -> None:
+    world = World()
+    by_text(world, 9000, 1632, 2250, count=2, again=True)
+    assert by_text(world, 9000, 1088, 2250, count=2, again=True) == []
+    assert world.service._pool("plain").block == 544
+    by_text(world, 1500, 0, 375, again=True)  # the engine keeps no part of a block
+    assert world.service._pool("plain").block == 544
+    accuracy = world.service.truth.accuracy("plain")
+    assert accuracy is not None
+    assert accuracy >= 0.9
+
+
+def test_text_that_tells_nothing_of_the_tokens_is_named() -> None:
+    assert by_text(World(), 4000, 960, 1000) == [("load_only", Cause.TEXT)]
+
+
+def test_an_engine_that_keeps_nothing_is_named_by_text_too() -> None:
+    assert by_text(World(), 4000, 0, 1000, again=True) == [("load_only", Cause.EVICTION)]
 
 
 def test_tokens_per_byte_are_learned() -> None:

@@ -29,6 +29,26 @@ def test_a_prediction_holds_within_a_block_or_a_fifth(
     assert is_correct(prediction(predicted, tokens=tokens), Reported(reported, 1000)) is correct
 
 
+@pytest.mark.parametrize(
+    ("predicted", "reported", "tokens", "correct"),
+    [
+        (0, 32, 35, True),  # what the template puts before every prompt: one engine block, far above a fifth
+        (0, 288, 300, True),  # the engine block and the text block that no text was whole of
+        (0, 340, 360, False),
+        (256, 224, 300, True),  # a text block ends within an engine block
+        (256, 0, 300, False),
+        (2048, 3000, 3100, True),
+        (2048, 0, 3100, False),
+    ],
+)
+def test_a_prediction_by_text_denies_nothing_within_a_block(
+    predicted: int, reported: int, tokens: int, correct: bool
+) -> None:
+    unseen = 256 if predicted < 2048 else 1024
+    made = Prediction("p", "p/0", "t", "chat", {"gpu": predicted}, block=32, unseen=unseen)
+    assert is_correct(made, Reported(reported, tokens)) is correct
+
+
 def test_totals_are_kept_per_pool_tenant_and_dialect() -> None:
     loop = TruthLoop()
     loop.observe(prediction(160), Reported(160, 1000), Evidence)

@@ -17,10 +17,12 @@ from tiering.truth.causes import Beginning, Cause, Evidence, cause_of
         (Evidence(0, 100, tokens_computed=10, tokens_reported=11, tokenizer_agrees=True), Cause.TEMPLATE),
         (Evidence(0, 100, tokens_computed=10, tokens_reported=10), Cause.TEMPLATE),
         (Evidence(0, 100, tokens_computed=10, tokens_reported=10, events_lost=True), Cause.LOST_EVENTS),
-        (Evidence(0, 100, beginning=Beginning.SAME), Cause.LOST_EVENTS),
+        (Evidence(0, 100, tokens_computed=10, beginning=Beginning.SAME), Cause.LOST_EVENTS),
         (Evidence(100, 0, beginning=Beginning.SAME), Cause.EVICTION),
         (Evidence(100, 0), Cause.EVICTION),
-        (Evidence(0, 100), Cause.UNKNOWN),
+        (Evidence(0, 100), Cause.TEXT),
+        (Evidence(0, 100, events_lost=True), Cause.TEXT),
+        (Evidence(100, 0, events_lost=True), Cause.EVICTION),
     ],
 )
 def test_the_most_specific_cause_is_named(evidence: Evidence, cause: Cause) -> None:
