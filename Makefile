@@ -24,7 +24,7 @@ $(STAMP): requirements/dev.txt pyproject.toml
 
 compiled: $(COMPILED)/.built ## the exchange path compiled, as it is deployed; needs a C compiler
 $(COMPILED)/.built: $(STAMP) setup.py pyproject.toml $(shell find gateway backends tiering policies deploy -name '*.py')
-	rm -rf $(COMPILED) build/wheel
+	rm -rf $(COMPILED) build/wheel build/lib* build/bdist*
 	HEADRACE_COMPILE=1 $(PIP) wheel --no-deps --no-build-isolation -w build/wheel .
 	$(PIP) install --no-deps --target $(COMPILED) build/wheel/headrace-*.whl
 	touch $@
