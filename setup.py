@@ -9,7 +9,7 @@ import os
 from setuptools import setup
 
 # What every exchange runs through. A module that defines msgspec structs or subclasses aiohttp's cannot be among them,
-# who subclasses one of theirs must, and what reads clients' unchecked values stays out: a compiled annotation is a check.
+# who subclasses one of theirs must, and what reads unchecked values stays out: a compiled annotation is a check.
 EXCHANGE_PATH = [
     "backends/client.py",
     "backends/fleet.py",
