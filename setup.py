@@ -49,6 +49,6 @@ EXCHANGE_PATH = [
 if os.environ.get("HEADRACE_COMPILE") == "1":
     from mypyc.build import mypycify
 
-    setup(ext_modules=mypycify(EXCHANGE_PATH, opt_level="2", debug_level="0"))
+    setup(ext_modules=mypycify(EXCHANGE_PATH, opt_level="3", debug_level="0"))
 else:
     setup()
