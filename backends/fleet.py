@@ -70,7 +70,7 @@ class Member:
         self.version = ""
         self.row = -1
         self.leases = 0
-        self.waiting = 0  # leases without a first token
+        self.waiting = 0  # leases of streams without a first token
         self.failures = 0  # of live traffic, in a row
         self.probe_failures = 0
         self.open_until_s = 0.0
@@ -80,18 +80,21 @@ class Member:
 class Lease:
     """Counts one attempt against its replica until released. Both calls may be repeated."""
 
-    __slots__ = ("_context", "_fleet", "_held", "_prefill", "_waiting", "member")
+    __slots__ = ("_context", "_fleet", "_held", "_prefill", "_streams", "_waiting", "member")
 
-    def __init__(self, fleet: Fleet, member: Member, prefill_tokens: int, context_tokens: int) -> None:
+    def __init__(
+        self, fleet: Fleet, member: Member, prefill_tokens: int, context_tokens: int, *, streams: bool
+    ) -> None:
         self._fleet = fleet
         self.member = member
         self._prefill = prefill_tokens
         self._context = context_tokens
         self._held = True
         self._waiting = True
+        self._streams = streams
         fleet._count(member, 1, prefill_tokens, context_tokens)
         member.leases += 1
-        member.waiting += 1
+        member.waiting += streams
 
     def first_token(self, now_s: float) -> None:
         """The prefill is over: its tokens no longer queue ahead of anybody."""
@@ -99,7 +102,7 @@ class Lease:
         member.progress_s = now_s
         if self._waiting:
             self._waiting = False
-            member.waiting -= 1
+            member.waiting -= self._streams
             self._fleet._count(member, 0, -self._prefill, 0)
 
     def release(self) -> None:
@@ -111,7 +114,7 @@ class Lease:
         member = self.member
         if self._waiting:
             self._waiting = False
-            member.waiting -= 1
+            member.waiting -= self._streams
             prefill = self._prefill
         member.leases -= 1
         self._fleet._count(member, -1, -prefill, -self._context)
@@ -200,11 +203,15 @@ class Fleet:
         """The member behind a replica of a snapshot; None when it has left since."""
         return self._by_id.get(replica_id)
 
-    def lease(self, member: Member, prefill_tokens: int, context_tokens: int) -> Lease:
-        """Count one attempt: `prefill_tokens` uncached prompt tokens of `context_tokens` in all."""
+    def lease(self, member: Member, prefill_tokens: int, context_tokens: int, *, streams: bool) -> Lease:
+        """Count one attempt: `prefill_tokens` uncached prompt tokens of `context_tokens` in all.
+
+        Only one that `streams` tells a replica that hangs from one that works: a whole answer is silent until its end,
+        and has the time limit of its own.
+        """
         if not member.waiting:
             member.progress_s = self.clock.monotonic()
-        return Lease(self, member, prefill_tokens, context_tokens)
+        return Lease(self, member, prefill_tokens, context_tokens, streams=streams)
 
     def _count(self, member: Member, exchanges: int, prefill: int, context: int) -> None:
         row = member.row

@@ -81,7 +81,7 @@ class Pairing:
         attempt.record.prefill = record
         return Half(
             pool,
-            self._fleet.lease(member, x.decision.prefill_tokens, len(sent.body) // BYTES_PER_TOKEN),
+            self._fleet.lease(member, x.decision.prefill_tokens, len(sent.body) // BYTES_PER_TOKEN, streams=False),
             record,
             lambda length: engine_head(x.record, record, pool, member, sent.path, length),
             lambda told: self._tell(told, attempt.rid),

@@ -281,7 +281,7 @@ class Pipeline:
         return Attempt(
             self._kit,
             pool,
-            self._fleet.lease(member, _to_prefill(decision, tokens), tokens),
+            self._fleet.lease(member, _to_prefill(decision, tokens), tokens, streams=sent.stream),
             x.record,
             record,
             x.stream,

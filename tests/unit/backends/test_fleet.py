@@ -63,7 +63,7 @@ async def test_snapshot_is_rebuilt_only_on_news(fleet: Fleet) -> None:
 async def test_a_lease_counts_until_released_however_often(fleet: Fleet) -> None:
     member = fleet.member("a/1")
     assert member is not None
-    lease = fleet.lease(member, 700, 1000)
+    lease = fleet.lease(member, 700, 1000, streams=True)
     assert counters(fleet.snapshot(), "a/1") == (1, 700, 1000)
     lease.first_token(fleet.clock.monotonic())
     lease.first_token(fleet.clock.monotonic())
@@ -76,7 +76,7 @@ async def test_a_lease_counts_until_released_however_often(fleet: Fleet) -> None
 async def test_a_lease_released_before_the_first_token_takes_its_prefill_back(fleet: Fleet) -> None:
     member = fleet.member("b/0")
     assert member is not None
-    fleet.lease(member, 5, 5).release()
+    fleet.lease(member, 5, 5, streams=True).release()
     assert counters(fleet.snapshot(), "b/0") == (0, 0, 0)
     assert member.waiting == 0
 
@@ -85,7 +85,7 @@ async def test_counters_survive_a_change_of_the_fleet(fleet: Fleet) -> None:
     member, leaver = fleet.member("b/0"), fleet.member("a/0")
     assert member is not None
     assert leaver is not None
-    lease, leaving = fleet.lease(member, 10, 20), fleet.lease(leaver, 1, 1)
+    lease, leaving = fleet.lease(member, 10, 20, streams=True), fleet.lease(leaver, 1, 1, streams=True)
     fleet.apply([B])
     assert counters(fleet.snapshot(), "b/0") == (1, 10, 20)
     leaving.release()
@@ -134,9 +134,9 @@ async def test_a_replica_that_takes_requests_and_stays_silent_is_held(fleet: Fle
     member = fleet.member("a/0")
     assert member is not None
     clock.advance(500.0)  # idle time is no silence
-    first = fleet.lease(member, 1, 1)
+    first = fleet.lease(member, 1, 1, streams=True)
     clock.advance(40.0)
-    second = fleet.lease(member, 1, 1)
+    second = fleet.lease(member, 1, 1, streams=True)
     clock.advance(21.0)
     assert "silent" in fleet.held_by_traffic(member)
     first.first_token(fleet.clock.monotonic())
@@ -144,6 +144,24 @@ async def test_a_replica_that_takes_requests_and_stays_silent_is_held(fleet: Fle
     second.release()
     clock.advance(100.0)
     assert fleet.held_by_traffic(member) == ""
+
+
+async def test_an_answer_that_is_not_streamed_is_silent_until_it_ends(fleet: Fleet, clock: ManualClock) -> None:
+    member = fleet.member("a/0")
+    assert member is not None
+    long = fleet.lease(member, 1, 1, streams=False)
+    clock.advance(500.0)
+    assert fleet.held_by_traffic(member) == ""
+    stream = fleet.lease(member, 1, 1, streams=True)
+    clock.advance(59.0)
+    assert fleet.held_by_traffic(member) == ""
+    clock.advance(2.0)
+    assert "silent" in fleet.held_by_traffic(member)
+    long.first_token(fleet.clock.monotonic())  # it works, after all
+    assert fleet.held_by_traffic(member) == ""
+    for lease in (long, stream):
+        lease.release()
+    assert (member.waiting, member.leases) == (0, 0)
 
 
 async def test_reports_reach_the_snapshot(fleet: Fleet) -> None:

@@ -87,7 +87,7 @@ async def test_the_quietest_replica_is_probed_and_a_busy_pool_waits():
     scene = Scene()
     scene.ready()
     await scene.step()
-    leases = [scene.fleet.lease(scene.members[0], 10, 10) for _ in range(4)]
+    leases = [scene.fleet.lease(scene.members[0], 10, 10, streams=True) for _ in range(4)]
     assert await scene.step(3600) == 1
     leases.pop().release()
     leases.pop().release()
