@@ -36,7 +36,6 @@ EXCHANGE_PATH = [
     "gateway/telemetry/access.py",
     "gateway/telemetry/hub.py",
     "gateway/telemetry/ids.py",
-    "gateway/telemetry/lines.py",
     "gateway/telemetry/metrics.py",
     "gateway/telemetry/sampling.py",
     "gateway/watch.py",

@@ -123,9 +123,26 @@ def test_every_module_imports_alone() -> None:
     sorter.prepare()  # raises CycleError, which names the cycle
 
 
+def compiled_modules() -> set[str]:
+    found = set(re.findall(r'^    "([a-z_/0-9]+\.py)",$', (ROOT / "setup.py").read_text(), re.MULTILINE))
+    assert found
+    return found
+
+
+def test_compiled_code_has_no_effects_in_the_bounds_of_a_slice() -> None:
+    """mypyc evaluates them twice when what is cut is not a list, a tuple or a string."""
+    slices = [
+        (path, node.slice)
+        for path in compiled_modules()
+        for node in ast.walk(ast.parse((ROOT / path).read_text()))
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice)
+    ]
+    calls = {(path, ast.unparse(n.func)) for path, cut in slices for n in ast.walk(cut) if isinstance(n, ast.Call)}
+    assert {call for call in calls if call[1] not in {"len", "max", "min"}} == set()
+
+
 def test_who_subclasses_a_compiled_class_is_compiled() -> None:
-    compiled = set(re.findall(r'^    "([a-z_/0-9]+\.py)",$', (ROOT / "setup.py").read_text(), re.MULTILINE))
-    assert compiled
+    compiled = compiled_modules()
     assert all((ROOT / path).exists() for path in compiled)
     trees = {
         str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in files(*PACKAGES) if path.suffix == ".py"
