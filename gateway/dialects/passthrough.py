@@ -128,9 +128,7 @@ class PassThrough:
             or not chunk.endswith(self._chunk_tail)
             or self._frames.pending
             or chunk.find(b"\n", inside) != len(chunk) - 4
-            or chunk.find(b"\\u", inside) >= 0
-            or (self._tools and chunk.find(b'"tool_calls":[', inside) >= 0)
-            or not (chunk.isascii() or is_utf8(chunk))
+            or not self._plain(chunk)
         ):
             return b""
         if head is self._new_head and not (self._rename and chunk.find(b'"reasoning":', inside) >= 0):
