@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol, cast
 
-import structlog
-from aiohttp import web
-from aiohttp.http_exceptions import LineTooLong
+from aiohttp.tcp_helpers import tcp_keepalive
 
 from backends.http1 import RepeatedHead
 from gateway.caller import Caller
-from gateway.errors import Cause, GatewayError
 from gateway.heads import Head, read_head
 
-log = structlog.get_logger("headrace.edge")
-
-ErrorWriter = Callable[[GatewayError, str, str], web.Response]
 _BODY_PATIENCE_S = 1.0
 _GATHER_LIMIT = 4 * 1024 * 1024  # bytes of a body that are waited for here
 
@@ -42,70 +35,136 @@ class Lane(Protocol):
         ...
 
 
-class Connection(web.RequestHandler):
-    """One connection, with errors below HTTP in our form and silence limited in time.
+class Handler(Protocol):
+    """What a connection asks of aiohttp's handler, besides `asyncio.Protocol`."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether it waits for a request."""
+        ...
+
+    @property
+    def unasked(self) -> bool:
+        """Whether it never got a whole head."""
+        ...
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...  # noqa: D102 - asyncio's
+    def connection_lost(self, exc: BaseException | None) -> None: ...  # noqa: D102
+    def data_received(self, data: bytes) -> None: ...  # noqa: D102
+    def pause_writing(self) -> None: ...  # noqa: D102
+    def resume_writing(self) -> None: ...  # noqa: D102
+    def close(self) -> None: ...  # noqa: D102
+    def force_close(self) -> None: ...  # noqa: D102
+
+
+class Edge(Protocol):
+    """The listener that connections belong to."""
+
+    clients: set[Connection]
+    head_timeout_s: float
+    keepalive_s: float
+
+    def lane_of(self, head: Head) -> Lane | None:
+        """The lane that may serve requests with this head."""
+        ...
+
+    def handler(self, connection: Connection) -> Handler:
+        """A new handler of aiohttp's."""
+        ...
+
+
+class Connection:
+    """One connection, with silence limited in time. aiohttp's handler is there from the first request for it on.
 
     A lane serves only while aiohttp waits for a request and its parser stands between two of them: it has got whole
-    requests and nothing more, or nothing at all.
+    requests and nothing more, or nothing at all. An `asyncio.Protocol` by its methods alone: only a class without that
+    base can be compiled.
     """
 
-    __slots__ = ("_body_at", "_caller", "_head_timeout_s", "_held", "_lane", "_lane_of", "_missing", "_owed",
-                 "_patience", "_pieces", "_repeated", "_running", "_untouched", "_write_error")  # fmt: skip
+    __slots__ = ("_body_at", "_caller", "_edge", "_handler", "_held", "_lane", "_last", "_loop", "_missing", "_owed",
+                 "_patience", "_patience_until", "_pieces", "_repeated", "_running", "_silence",
+                 "transport")  # fmt: skip
 
     _caller: Caller
     _lane: Lane
 
-    def __init__(
-        self,
-        server: web.Server,
-        write_error: ErrorWriter,
-        lane_of: Callable[[Head], Lane | None],
-        head_timeout_s: float,
-        **options: Any,
-    ) -> None:
-        super().__init__(server, **options)
-        self._write_error = write_error
-        self._lane_of = lane_of
-        self._head_timeout_s = head_timeout_s
-        self._patience: asyncio.TimerHandle | None = None
-        self._untouched = True  # aiohttp has got nothing yet
-        self._owed = 0  # bytes that the request it got still lacks; below 0 nobody knows any more
+    def __init__(self, edge: Edge, loop: asyncio.AbstractEventLoop) -> None:
+        self._edge = edge
+        self._loop = loop
+        self.transport: asyncio.Transport | None = None
+        self._handler: Handler | None = None
+        self._owed = 0  # bytes that the request aiohttp got still lacks; below 0 nobody knows any more
+        self._silence: asyncio.TimerHandle | None = None
+        self._patience_until = 0.0  # loop time at which a silent client is given up
+        self._patience: asyncio.TimerHandle | None = None  # with a body that is long in coming
         self._repeated: RepeatedHead | None = None
         self._running: Running | bool = False  # True: a lane is about to say what it is
+        self._last = False  # no further request is served
         self._held = b""  # came while a lane served
         self._pieces: list[bytes] = []  # of a request whose body is not all there
         self._body_at = self._missing = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether a lane has to do with it."""
+        return self._running is not False or bool(self._pieces)
+
+    @property
+    def patience_until(self) -> float:
+        """Until when silence is no reason to end it, in the loop's time."""
+        return self._loop.time() + self._edge.keepalive_s if self.busy else self._patience_until
 
     # --- asyncio.Protocol ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the clock for the first request head."""
-        super().connection_made(transport)
-        self._patience = self._loop.call_later(self._head_timeout_s, self._still_silent)
+        self.transport = cast("asyncio.Transport", transport)
+        tcp_keepalive(self.transport)
+        self._edge.clients.add(self)
+        self._patience_until = self._loop.time() + self._edge.head_timeout_s
+        self._silence = self._loop.call_at(self._patience_until, self._still_silent)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Stop the clock and the exchange."""
-        if self._patience is not None:
-            self._patience.cancel()
+        """Stop the clocks and the exchange."""
+        self.transport = None
+        self._edge.clients.discard(self)
+        for timer in (self._silence, self._patience):
+            if timer is not None:
+                timer.cancel()
         running, self._running = self._running, False
         if not isinstance(running, bool):
             running.cancel()
-        super().connection_lost(exc)
+        if self._handler is not None:
+            self._handler.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Let a lane serve an everyday request; give everything else to aiohttp."""
-        if not data:  # aiohttp passes none, to go on with what its parser holds
-            super().data_received(data)
-        elif self._running:
+        if self._running is not False:
             self._hold(data)
         elif self._pieces:
             self._gather(data)
         elif not self._taken(data):
             self._to_aiohttp(data)
 
+    def eof_received(self) -> None:
+        """The client sends no more; the transport closes."""
+
+    def pause_writing(self) -> None:
+        """The client is slower than what aiohttp writes; a lane looks at the transport itself."""
+        if self._handler is not None:
+            self._handler.pause_writing()
+
+    def resume_writing(self) -> None:
+        """See `pause_writing`."""
+        if self._handler is not None:
+            self._handler.resume_writing()
+
+    # --- who serves ---
+
     def _taken(self, data: bytes) -> bool:
         """Whether this is a request for a lane, which then has it."""
-        if self._owed or not self._idle():
+        handler = self._handler
+        if self._last or (handler is not None and (self._owed or not handler.idle)):
             return False
         at = missing = 0
         if self._repeated is not None:
@@ -118,33 +177,31 @@ class Connection(web.RequestHandler):
         """Read a head for a lane: where the body begins and how many bytes of it are missing; (0, 0) for aiohttp."""
         self._repeated = None
         head = read_head(data)
-        lane = self._lane_of(head) if head is not None else None
+        lane = self._edge.lane_of(head) if head is not None else None
         if head is None or lane is None:
             return 0, 0
-        if self._patience is not None:
-            self._patience.cancel()
         peer = self.transport.get_extra_info("peername") if self.transport is not None else None
         self._lane = lane
         self._caller = lane.caller(head, str(peer[0]) if peer else "")
-        self._repeated = RepeatedHead(head.block)
-        return self._repeated.body_in(data)
+        self._repeated = repeated = RepeatedHead(head.block)
+        return repeated.body_in(data)
 
     def _to_aiohttp(self, data: bytes) -> None:
+        handler = self._handler
+        if handler is None:
+            if self.transport is None:
+                return
+            handler = self._handler = self._edge.handler(self)
+            handler.connection_made(self.transport)
         if not self._owed:
             head = read_head(data)
             self._owed = len(head.block) + head.length if head is not None else -1
         if self._owed > 0:
             left = self._owed - len(data)
             self._owed = left if left >= 0 else -1
-        self._untouched = False
-        super().data_received(data)
+        handler.data_received(data)
 
     # --- exchanges in a lane ---
-
-    def _idle(self) -> bool:
-        """Whether aiohttp waits for a request."""
-        waiter = self._waiter
-        return self._untouched or (waiter is not None and not waiter.done())
 
     def _serve(self, data: bytes, at: int, missing: int) -> bool:
         """Have a request served whose body begins at `at`, or wait for the rest of it; False: aiohttp is to do it."""
@@ -159,12 +216,12 @@ class Connection(web.RequestHandler):
 
     def _begin(self, body: bytes) -> bool:
         """Give a request to the lane; False: it is not for it."""
-        self._running = self._request_in_progress = True
+        self._running = True
         running = self._lane.begin(self._caller, body, self)
         if running is None:
-            self._running = self._request_in_progress = False
+            self._running = False
             return False
-        if self._running:  # it did not end meanwhile
+        if self._running is not False:  # it did not end meanwhile
             self._running = running
         return True
 
@@ -191,62 +248,49 @@ class Connection(web.RequestHandler):
 
     def answered(self, *, keep: bool) -> None:
         """An exchange of the lane is over. Not `keep`: the connection has to end."""
-        self._running = self._request_in_progress = False
-        if self._handler_waiter is not None:  # a shutdown waits for this exchange
-            self._handler_waiter.set_result(None)
-        if not keep or self._close:
-            self.force_close()
+        self._running = False
+        if not keep or self._last:
+            self.end()
             return
-        self._keepalive = True
-        self._next_keepalive_close_time = until = self._loop.time() + self._keepalive_timeout
-        if self._keepalive_handle is None:
-            self._keepalive_handle = self._loop.call_at(until, self._process_keepalive)
+        self._patience_until = self._loop.time() + self._edge.keepalive_s
         if self._held:
             self._loop.call_soon(self._release)
 
     def _hold(self, data: bytes) -> None:
         """A client that does not wait for its answer waits until it is there."""
+        if not self._held and self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
         self._held += data
-        self._pause_reading_for_buffer()
 
     def _release(self) -> None:
         data, self._held = self._held, b""
-        self._resume_reading_for_buffer()
-        self.data_received(data)
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
+            self.data_received(data)
 
-    # --- time and errors ---
+    # --- the end ---
 
-    def _process_keepalive(self) -> None:
-        if self._running or self._pieces:  # not idle at all: look again later
-            later = self._loop.time() + self._keepalive_timeout
-            self._keepalive_handle = self._loop.call_at(later, self._process_keepalive)
+    def close(self) -> None:
+        """Serve no further request: end when nothing is being served any more."""
+        self._last = True
+        if self._running is not False:
             return
-        super()._process_keepalive()
+        if self._handler is not None:
+            self._handler.close()
+        else:
+            self.end()
+
+    def end(self) -> None:
+        """Close the connection once what was written has been sent."""
+        if self._handler is not None:
+            self._handler.force_close()
+        elif self.transport is not None:
+            self.transport.close()
 
     def _still_silent(self) -> None:
-        if not self._request_count:
-            self.force_close()
-
-    def handle_error(
-        self,
-        request: web.BaseRequest,  # noqa: ARG002 - it was never parsed
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        """Answer bytes that are no request, and bugs."""
-        if status >= 500:
-            log.error("handler failed", error=repr(exc))
-            error = GatewayError(Cause.INTERNAL, "internal error")
-        else:
-            error = _bad_http(exc, message or str(exc))
-        response = self._write_error(error, "chat", "")
-        response.force_close()
-        return response
-
-
-def _bad_http(exc: BaseException | None, message: str) -> GatewayError:
-    first = (message.strip().splitlines() or ["not a request"])[0][:160]
-    if isinstance(exc, LineTooLong) or "many headers" in first:
-        return GatewayError(Cause.HEADERS_TOO_LARGE, "the request line or the headers are too large")
-    return GatewayError(Cause.BAD_REQUEST, f"bad HTTP: {first}")
+        """End a connection on which nobody asks; aiohttp looks itself once it was asked."""
+        until = self.patience_until
+        if self._loop.time() < until:
+            self._silence = self._loop.call_at(until, self._still_silent)
+        elif self._handler is None or self._handler.unasked:
+            self.end()

@@ -14,22 +14,25 @@ from aiohttp.streams import StreamReader
 
 from gateway.caller import allowed_origin
 from gateway.config.model import Cors
-from gateway.connection import Connection, ErrorWriter, Lane
+from gateway.connection import Connection, Lane
 from gateway.errors import Cause, GatewayError
+from gateway.handler import ErrorWriter, Handler
 from gateway.heads import Head
 
-Handler = Callable[[web.BaseRequest, str], Awaitable[web.StreamResponse]]
+Answerer = Callable[[web.BaseRequest, str], Awaitable[web.StreamResponse]]
 
 # One of these twice is an attempt to be read differently by two parties.
 _SINGLE = (hdrs.AUTHORIZATION, "X-Api-Key", hdrs.CONTENT_TYPE, hdrs.CONTENT_ENCODING)
+_KEEPALIVE_S = 75.0
+_LOOK_S = 0.02
 _ALLOWED_HEADERS = "authorization, x-api-key, content-type, anthropic-version, anthropic-beta, traceparent, tracestate"
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Handlers of one path by method. `dialect` names the form of its errors; `lane` may serve everyday POSTs."""
+    """Who answers one path, by method. `dialect` names the form of its errors; `lane` may serve everyday POSTs."""
 
-    methods: Mapping[str, Handler]
+    methods: Mapping[str, Answerer]
     dialect: str = "chat"
     lane: Lane | None = None
 
@@ -82,7 +85,7 @@ class EdgeServer(web.Server):
             handler_cancellation=True,
             access_log=None,
             auto_decompress=False,
-            keepalive_timeout=75.0,
+            keepalive_timeout=_KEEPALIVE_S,
             tcp_keepalive=True,
             read_bufsize=256 * 1024,
             lingering_time=2.0,
@@ -91,13 +94,34 @@ class EdgeServer(web.Server):
         self._cors = cors
         self._body_cap = body_cap
         self.write_error = write_error
-        self._head_timeout_s = head_timeout_s
+        self.head_timeout_s = head_timeout_s
+        self.keepalive_s = _KEEPALIVE_S
+        self.clients: set[Connection] = set()
 
-    def __call__(self) -> Connection:
+    def __call__(self) -> Connection:  # type: ignore[override] # a protocol, as any
         """A protocol for one new connection."""
-        return Connection(self, self.write_error, self._lane_of, self._head_timeout_s, loop=self._loop, **self._kwargs)
+        return Connection(self, self._loop)
 
-    def _lane_of(self, head: Head) -> Lane | None:
+    def handler(self, connection: Connection) -> Handler:
+        """aiohttp's handler for a connection."""
+        return Handler(self, connection, self.write_error, loop=self._loop, **self._kwargs)
+
+    def pre_shutdown(self) -> None:
+        """Serve no further request on any connection."""
+        for client in tuple(self.clients):
+            client.close()
+
+    async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - aiohttp's
+        """Give exchanges `timeout` seconds to end, then end all connections."""
+        until = self._loop.time() + (timeout or 0.0)
+        while any(client.busy for client in self.clients) and self._loop.time() < until:  # noqa: ASYNC110 - seldom
+            await asyncio.sleep(_LOOK_S)
+        await super().shutdown(timeout)
+        for client in tuple(self.clients):
+            client.end()
+
+    def lane_of(self, head: Head) -> Lane | None:
+        """The lane of the route that a head asks for."""
         found = self._routes.find(head.path) if head.method == hdrs.METH_POST and head.length else None
         return found[0].lane if found else None
 
@@ -155,7 +179,7 @@ class EdgeServer(web.Server):
         return bool(allowed)
 
 
-def _handler(request: web.BaseRequest, route: Route) -> Handler:
+def _handler(request: web.BaseRequest, route: Route) -> Answerer:
     method = request.method
     handler = route.methods.get(hdrs.METH_GET if method == hdrs.METH_HEAD else method)
     if handler is None:
