@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import random
 import signal
@@ -27,10 +28,13 @@ log = structlog.get_logger("headrace.server")
 
 _TLS_LOOK_S = 5.0
 _STDOUT, _STDERR = 1, 2
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
+_KEPT_BYTES = 8 * 1024 * 1024
 
 
 def serve(path: Path, overrides: Overrides) -> None:
     """Run the gateway until SIGTERM or SIGINT. Raises ConfigError when the configuration cannot be used."""
+    _keep_memory()
     read = partial(load, path, installed(), overrides=overrides)
     loaded = read()
     access, operations = LineWriter(write_to(_STDOUT)), LineWriter(write_to(_STDERR))
@@ -73,6 +77,17 @@ async def _listen(app: App, config: Config) -> tuple[web.ServerRunner, web.AppRu
     await admin.setup()
     await web.TCPSite(admin, listen.admin_host, listen.admin_port).start()
     return data, admin
+
+
+def _keep_memory() -> None:
+    """Let malloc keep what is freed: a body's memory given back is faulted in anew for the next, page by page.
+
+    That was a tenth of the cost of a body of 100 KB. Only glibc has the switch.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+        mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
 
 
 def _settle_memory() -> None:

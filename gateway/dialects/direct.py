@@ -16,6 +16,7 @@ from gateway.dialects.base import Usage
 from gateway.dialects.chunk import EngineUsage, canonical_usage
 from gateway.dialects.direct_types import Answer, Asked, Event, Part
 from gateway.dialects.model import Request, Traits
+from gateway.dialects.openings import WORTH, Openings
 from gateway.dialects.registry import EngineRequest
 from gateway.dialects.target import Target
 
@@ -30,14 +31,19 @@ STOPS = {"stop": "end", "length": "length"}
 _asked = msgspec.json.Decoder(Asked).decode
 _answer = msgspec.json.Decoder(Answer).decode
 _event = msgspec.json.Decoder(Event).decode
+_openings = Openings()
 
 
 def read_direct(body: bytes) -> Request | None:
     """The request in `body` when it is direct, else None."""
+    long = len(body) >= WORTH
+    opening = _openings.find(body) if long else None
     try:
-        asked = _asked(body)
+        asked = _asked(body if opening is None else _openings.unread(body, opening))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
+    if long:
+        _openings.learn(body, opening)
     options = asked.stream_options
     asks_usage = options is not UNSET and options.include_usage and asked.stream
     if (options is not UNSET and not asks_usage) or (b"<" in body and _THINK_END in body):
