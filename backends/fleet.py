@@ -218,9 +218,12 @@ class Fleet:
         if row < 0:
             return
         table = self._table
-        table.exchanges[row] += exchanges
-        table.prefill_tokens[row] += prefill
-        table.context_tokens[row] += context
+        if exchanges:
+            table.exchanges[row] += exchanges
+        if prefill:
+            table.prefill_tokens[row] += prefill
+        if context:
+            table.context_tokens[row] += context
 
     # --- health ---
 

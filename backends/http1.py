@@ -8,7 +8,8 @@ HEAD_LIMIT = 64 * 1024
 CHUNK_LINE_LIMIT = 1024
 _LENGTH_DIGITS = 12
 _HEX = b"0123456789abcdefABCDEF"
-_SIZES = {b"%x" % size: size for size in range(1, 1024)}  # of a chunk that is one event
+_DIGITS = [int(chr(byte), 16) if byte in _HEX else -1 for byte in range(256)]
+_SIZE_DIGITS = 5  # of a chunk that is one event
 _NO_BODY = frozenset((204, 304))
 
 
@@ -80,16 +81,19 @@ class RepeatedHead:
 
         Nor is it when something follows the body.
         """
-        if not data.startswith(self._before):
+        start = at = self._digits_at
+        if data[:start] != self._before:
             return 0, 0
-        start = self._digits_at
-        stop = data.find(b"\r", start, start + _LENGTH_DIGITS)
-        digits = data[start:stop]
-        if not digits.isdigit() or not data.startswith(self._after, stop):
+        length = 0
+        # Bytes are compared and digits read one by one: compiled, that costs a third of calling methods for it.
+        while at < len(data) and 48 <= data[at] <= 57 and at < start + _LENGTH_DIGITS:
+            length = 10 * length + data[at] - 48
+            at += 1
+        begin = at + len(self._after)
+        if at == start or data[at:begin] != self._after:
             return 0, 0
-        at = stop + len(self._after)
-        missing = int(digits) - len(data) + at
-        return (at, missing) if missing >= 0 else (0, 0)
+        missing = length - len(data) + begin
+        return (begin, missing) if missing >= 0 else (0, 0)
 
 
 class ChunkedBody:
@@ -111,11 +115,13 @@ class ChunkedBody:
         """
         if self._left or self._held or self._trailers:
             return 0
-        stop = data.find(b"\r\n", 0, 18)
-        size = _SIZES.get(data[:stop])
-        if size is None or len(data) != stop + size + 4 or not data.endswith(b"\r\n"):
+        at = size = 0
+        while at < len(data) and at < _SIZE_DIGITS and (digit := _DIGITS[data[at]]) >= 0:
+            size = 16 * size + digit
+            at += 1
+        if not size or len(data) != at + size + 4 or data[at : at + 2] != b"\r\n" or data[-2:] != b"\r\n":
             return 0
-        return stop + 2
+        return at + 2
 
     def feed(self, data: bytes) -> bytes:
         """Decode more bytes. Raises ProtocolError on a malformed chunk."""

@@ -120,12 +120,13 @@ class PassThrough:
 
         A chunk is payload in the framing of HTTP's chunked coding: here `chunk[start:-2]`.
         """
-        head = self._head
+        head, tail = self._head, self._chunk_tail
         inside = start + len(head)
+        # Slices are compared instead of asking by `startswith` and `endswith`: compiled, that is twice as fast.
         if (
             not head
-            or not chunk.startswith(head, start)
-            or not chunk.endswith(self._chunk_tail)
+            or chunk[start:inside] != head
+            or chunk[-len(tail) :] != tail
             or self._frames.pending
             or chunk.find(b"\n", inside) != len(chunk) - 4
             or not self._plain(chunk)
