@@ -156,6 +156,7 @@ class App:
             stack.push_async_callback(self.supervisor.aclose)
             stack.callback(self._close_connections)
             self.supervisor.spawn(self._watch.run(), "time limits")
+            self.supervisor.spawn(self.telemetry.run(), "telemetry")
             stack.push_async_callback(self._media.close)
             self._filter.session = self._session
             self.book.watch(self._session, self.supervisor)

@@ -1,10 +1,8 @@
-"""What one exchange leaves behind: timestamps and facts in slots, and nothing that costs before it is kept."""
+"""What one exchange leaves behind: timestamps and facts, and nothing that costs before it is kept."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-import msgspec
 
 from backends.contracts import Decision, Fault, Replica
 from gateway.telemetry.ids import IdSource, format_traceparent
@@ -13,13 +11,9 @@ Value = str | int | float | bool
 Event = tuple[float, str, Mapping[str, Value]]
 
 
-class AttemptRecord(msgspec.Struct, eq=False):
+class AttemptRecord:
     """One try at one replica. Times are monotonic seconds; 0.0 means it did not happen."""
 
-    replica: Replica
-    engine: str  # engine kind
-    span_id: str
-    started: float
     connected: float = 0.0
     first_byte: float = 0.0
     ended: float = 0.0
@@ -29,23 +23,21 @@ class AttemptRecord(msgspec.Struct, eq=False):
     received_bytes: int = 0
     prefill: AttemptRecord | None = None  # the other side, when this one only decoded
 
+    def __init__(self, replica: Replica, engine: str, span_id: str, started: float) -> None:
+        """`engine` is the kind of engine."""
+        self.replica = replica
+        self.engine = engine
+        self.span_id = span_id
+        self.started = started
 
-class ExchangeRecord(msgspec.Struct, eq=False):
+
+class ExchangeRecord:
     """One exchange. Times are monotonic seconds; 0.0 means it did not happen. Holds no prompt, answer or secret.
 
     The pipeline assigns facts as it learns them; `Telemetry.finish` turns them into metrics, a log line and,
     when kept, spans.
     """
 
-    ids: IdSource
-    request_id: str
-    trace_id: str
-    span_id: str
-    parent_id: str  # "" for a trace that begins here
-    tracestate: str
-    sampled: bool  # kept whatever happens; errors and slow exchanges are kept besides
-    started: float
-    wall: float  # Unix seconds at `started`
     # the request
     endpoint: str = ""
     dialect: str = ""
@@ -61,7 +53,6 @@ class ExchangeRecord(msgspec.Struct, eq=False):
     decided: float = 0.0
     decision: Decision | None = None
     # the attempts and the answer
-    attempts: list[AttemptRecord] = []
     first_token: float = 0.0
     ended: float = 0.0
     status: int = 0  # HTTP status of the answer; 499 when the client left before it was complete
@@ -74,6 +65,33 @@ class ExchangeRecord(msgspec.Struct, eq=False):
     reasoning_tokens: int = 0
     adaptations: tuple[str, ...] = ()
     events: list[Event] | None = None
+
+    def __init__(
+        self,
+        ids: IdSource,
+        request_id: str,
+        trace_id: str,
+        span_id: str,
+        parent_id: str,
+        tracestate: str,
+        sampled: bool,
+        started: float,
+        wall: float,
+    ) -> None:
+        """`parent_id` is "" for a trace that begins here; `wall` is `started` in Unix seconds.
+
+        `sampled`: kept whatever happens. Errors and slow exchanges are kept besides.
+        """
+        self.ids = ids
+        self.request_id = request_id
+        self.trace_id = trace_id
+        self.span_id = span_id
+        self.parent_id = parent_id
+        self.tracestate = tracestate
+        self.sampled = sampled
+        self.started = started
+        self.wall = wall
+        self.attempts: list[AttemptRecord] = []
 
     def attempt(self, replica: Replica, engine: str, now: float) -> AttemptRecord:
         """Begin the next attempt."""

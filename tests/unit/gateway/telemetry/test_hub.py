@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -47,6 +48,8 @@ def test_finishing_twice_counts_once(make_telemetry: Make, lines: list[bytes]) -
     record.status = 200
     telemetry.finish(record)
     telemetry.finish(record)
+    telemetry.tell()
+    telemetry.tell()
     writer.close()
     assert len(lines) == len(telemetry.recent) == 1
     assert 'headrace_exchanges_total{dialect="",model="other",pool="",status="2xx"} 1.0' in scrape(telemetry)
@@ -65,8 +68,25 @@ def test_a_caller_is_joined_and_a_malformed_one_ignored(make_telemetry: Make) ->
 def test_the_access_log_can_be_off(make_telemetry: Make, lines: list[bytes]) -> None:
     telemetry, writer = make_telemetry(access_log=False)
     telemetry.finish(telemetry.start("r"))
+    telemetry.tell()
     writer.close()
     assert lines == []
+
+
+async def test_no_exchange_waits_long_to_be_told_of(make_telemetry: Make, lines: list[bytes]) -> None:
+    telemetry, writer = make_telemetry()
+    telling = asyncio.create_task(telemetry.run())
+    telemetry.finish(telemetry.start("lonely"))
+    async with asyncio.timeout(2.0):
+        while not lines:
+            await asyncio.sleep(0.02)
+    telling.cancel()
+    for _ in range(100):
+        telemetry.finish(telemetry.start("crowd"))
+    writer.close()
+    told = [json.loads(line)["request_id"] for line in b"".join(lines).splitlines()]
+    assert told[0] == "lonely"
+    assert 80 <= told.count("crowd") <= 100
 
 
 def test_recent_exchanges_are_bounded(make_telemetry: Make) -> None:

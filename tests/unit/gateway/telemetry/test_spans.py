@@ -40,7 +40,8 @@ def test_exchange_decision_and_attempts_hang_together() -> None:
 def test_the_other_side_of_a_pair_hangs_below_its_attempt() -> None:
     record = finished()
     attempt = record.attempts[1]
-    attempt.prefill = AttemptRecord(A0, "sglang", "00000000000000aa", 100.0041, ended=100.1, status=200)
+    attempt.prefill = prefill = AttemptRecord(A0, "sglang", "00000000000000aa", 100.0041)
+    prefill.ended, prefill.status = 100.1, 200
     spans = spans_of(record)
     assert [span.name for span in spans] == ["chat glm", "decision", "attempt", "attempt", "prefill"]
     prefill = spans[-1]
