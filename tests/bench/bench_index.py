@@ -38,6 +38,8 @@ from tiering.truth.accuracy import Reported
 CHAIN = 2048  # blocks of one prompt
 LONG = 8 * CHAIN  # 16 384 blocks: a million tokens in blocks of 64
 EVENT = 256  # blocks per event
+TURN = 100  # blocks of one turn of a conversation, and of its system prompt
+TURNS = 8
 REPLICAS = 64
 BLOCK = 16
 BODY = 100_000  # bytes of a long conversation
@@ -149,7 +151,7 @@ def full_figure(index: PrefixIndex, blocks: int) -> Figure:
 
 
 def lookup_figures(index: PrefixIndex, kept: list[np.ndarray]) -> list[Figure]:
-    """Look-ups of whole prompts, of prompts nobody has, and of one whose blocks lie all over the log."""
+    """Look-ups of whole prompts, of conversations, of prompts nobody has, of blocks that lie all over the log."""
     rows = index.rows(fleet(REPLICAS))
     short = [Chain(keys, BLOCK, CHAIN * BLOCK + 1) for keys in kept[:LOOKUPS]]
     per_long = LONG // CHAIN
@@ -163,12 +165,15 @@ def lookup_figures(index: PrefixIndex, kept: list[np.ndarray]) -> list[Figure]:
     unknown = [Chain(random_keys(CHAIN, source), BLOCK, CHAIN * BLOCK) for _ in range(LOOKUPS)]
     scattered = [Chain(source.permutation(chain.keys), BLOCK, CHAIN * BLOCK + 1) for chain in short]
 
-    def check(chain: Chain) -> None:
-        if index.locate(chain, rows).reach.max() != len(chain.keys) * BLOCK:
+    turns = conversations(index, source)
+
+    def check(chain: Chain, blocks: int) -> None:
+        if index.locate(chain, rows).reach.max() != blocks * BLOCK:
             raise SystemExit("a look-up missed blocks that are there")
 
-    for chain in (short[0], long[0]):
-        check(chain)
+    check(short[0], CHAIN)
+    check(long[0], LONG)
+    check(turns[0], len(turns[0].keys) - TURN)
 
     def timed(chains: list[Chain]) -> float:
         return median_us([lambda chain=chain: index.locate(chain, rows) for chain in chains])
@@ -176,9 +181,27 @@ def lookup_figures(index: PrefixIndex, kept: list[np.ndarray]) -> list[Figure]:
     return [
         Figure(f"locate {CHAIN:,} blocks", timed(short), "us", at_most=60.0),
         Figure(f"locate {LONG:,} blocks", timed(long), "us", at_most=500.0),
+        Figure(
+            "locate a conversation", timed(turns), "us", note=f"system prompt everywhere, {TURNS} turns on one replica"
+        ),
         Figure("locate an unknown prompt", timed(unknown), "us"),
         Figure(f"locate {CHAIN:,} blocks, worst case", timed(scattered), "us", note="no two neighbours in the log"),
     ]
+
+
+def conversations(index: PrefixIndex, source: np.random.Generator) -> list[Chain]:
+    """Conversations that share a system prompt, each on one replica, where the next turn is not known yet."""
+    system = random_keys(TURN, source)
+    for number in range(REPLICAS):
+        index.apply(f"pool/{number}", [Stored(system.tolist())])
+    talks = [[system] for _ in range(LOOKUPS // 5)]
+    for _ in range(TURNS):
+        for number, talk in enumerate(talks):
+            talk.append(random_keys(TURN, source))
+            index.apply(f"pool/{number % REPLICAS}", [Stored(talk[-1].tolist())])
+    for talk in talks:
+        talk.append(random_keys(TURN, source))
+    return [Chain(np.concatenate(talk), BLOCK, len(talk) * TURN * BLOCK) for talk in talks]
 
 
 def removal_figures(index: PrefixIndex, kept: list[np.ndarray]) -> list[Figure]:

@@ -10,9 +10,9 @@ import numpy as np
 
 from backends.contracts import TIERS
 from tiering.chain import Chain
-from tiering.index.locate import unpack, with_shared
+from tiering.index.locate import masks_of, unpack
 from tiering.index.memory import I64, Bools, Memory
-from tiering.index.table import BlockTable
+from tiering.index.table import BlockTable, starts_of
 
 
 def cut_back(memory: Memory, table: BlockTable, chain: Chain, holders: I64, reach: I64) -> I64:
@@ -23,9 +23,10 @@ def cut_back(memory: Memory, table: BlockTable, chain: Chain, holders: I64, reac
     boundary = np.ones((blocks, len(TIERS), len(holders)), np.bool_)
     for keys, window in chain.windows:
         sets = table.sets_of(keys[:blocks])
-        held = unpack(with_shared(memory, memory.masks[sets]), holders)
+        starts = starts_of(sets[1:] != sets[:-1])
+        held = unpack(masks_of(memory, sets.take(starts[:-1])), holders)
         within = np.logical_or.accumulate(held, axis=1)  # readable from tiers 0..t
-        boundary &= _whole(within, window)
+        boundary &= _whole(np.repeat(within, np.diff(starts), axis=0), window)
     ends = np.arange(1, blocks + 1)[:, None, None]
     usable: I64 = np.where(boundary & (ends <= reach), ends, 0).max(axis=0)
     return usable

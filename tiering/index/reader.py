@@ -11,13 +11,14 @@ from backends.contracts import TIERS, Replica
 from backends.located import Located
 from tiering.chain import Chain, sampled
 from tiering.index.hybrid import cut_back
-from tiering.index.locate import NOBODY, Match, runs_of, runs_of_chunks, unpack
+from tiering.index.locate import Prefixes, prefixes, prefixes_of_chunks, unpack
 from tiering.index.memory import I64, NAMES_VERSION, SAMPLE, SEQUENCE, U64, Bools, Memory
 from tiering.index.replica_sets import Holders
 from tiering.index.table import BlockTable
 
 _TRIES = 8  # reads of a table that the writer keeps changing, before the prompt counts as unknown
 _SPINS = 4000  # looks at the sequence while the writer is busy: longer than one chunk takes
+_FEW = 16  # pairs of tier and holder that are quicker written one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,18 @@ class Rows:
     rank: I64
     count: int
     ranked: bool  # some replica has several ranks
+
+    def place(self, holders: I64, blocks: I64, reach: I64) -> I64 | None:
+        """Write `blocks` (tiers, k) of `holders` (k,) to `reach` (tiers, count + 1). Returns the best ranks, if any."""
+        row = self.row[holders]
+        if not self.ranked:
+            reach[:, row] = blocks
+            return None
+        best = np.full(self.count + 1, -1, np.int64)
+        order = np.argsort(blocks[-1], kind="stable")  # ascending: the best rank of a row is written last
+        reach[:, row[order]] = blocks[:, order]
+        best[row[order]] = self.rank[holders[order]]
+        return best[:-1]
 
 
 def holder_name(replica: str, rank: int = 0) -> str:
@@ -69,32 +82,18 @@ class IndexReader:
                     row[bit], rank[bit] = replica.row, number
         return Rows(row, rank, count, any(replica.dp_ranks > 1 for replica in replicas))
 
-    def match(self, chain: Chain) -> Match:
-        """Longest usable prefix of every holder that has the first block of `chain`."""
+    def locate(self, chain: Chain, rows: Rows) -> Located:
+        """Longest usable prefix of `chain` on every replica, in columns by row of the snapshot; of the best rank."""
         if self._sample > 1:
             chain = sampled(chain, self._sample)
         for _ in range(_TRIES):
             before = self._even()
             if before is None:
                 break
-            match = self._match(chain)
+            located = self._locate(chain, rows)
             if int(self._memory.header[SEQUENCE]) == before:
-                return match
-        return NOBODY
-
-    def locate(self, chain: Chain, rows: Rows) -> Located:
-        """The same in columns by row of the snapshot, the best rank of each replica."""
-        match = self.match(chain)
-        reach = np.zeros((len(TIERS), rows.count + 1), np.int64)
-        row = rows.row[match.holders]
-        if not rows.ranked:
-            reach[:, row] = match.reach
-            return Located(reach[:, :-1])
-        best = np.full(rows.count + 1, -1, np.int64)
-        order = np.argsort(match.reach[-1], kind="stable")  # ascending: the best rank of a row is written last
-        reach[:, row[order]] = match.reach[:, order]
-        best[row[order]] = rows.rank[match.holders[order]]
-        return Located(reach[:, :-1], dp_rank=best[:-1])
+                return located
+        return Located.nothing(rows.count)
 
     def holds(self, holder: str, keys: U64) -> Bools:
         """Whether `holder` has each key (n,) in any tier."""
@@ -112,18 +111,27 @@ class IndexReader:
                 return sequence
         return None
 
-    def _match(self, chain: Chain) -> Match:
-        chunked = chain.chunk > 1
-        sets = self._table.sets_of(chain.keys) if chunked else self._table.sets_along(chain.keys)
-        if not len(sets):
-            return NOBODY
-        runs = runs_of_chunks(self._memory, sets, chain.chunk) if chunked else runs_of(self._memory, sets)
-        if runs is None:
-            return NOBODY
-        reach = runs.reach()
-        if chain.windows:
-            reach = cut_back(self._memory, self._table, chain, runs.holders, reach)
-        return Match(runs.holders, chain.ends[reach] if chain.uneven is not None else reach * chain.block)
+    def _locate(self, chain: Chain, rows: Rows) -> Located:
+        found = self._prefixes(chain)
+        if not found.usable:
+            return Located.nothing(rows.count)
+        reach = np.zeros((len(TIERS), rows.count + 1), np.int64)  # in blocks at first
+        best = None
+        if found.bits > _FEW or rows.ranked or chain.windows:
+            holders, blocks = found.arrays()
+            if chain.windows:
+                blocks = cut_back(self._memory, self._table, chain, holders, blocks)
+            best = rows.place(holders, blocks, reach)
+        else:
+            for tier, holder, end in found.each():
+                reach[tier, rows.row[holder]] = end
+        reach = chain.uneven.take(reach) if chain.uneven is not None else reach * chain.block
+        return Located(reach[:, :-1], dp_rank=best)
+
+    def _prefixes(self, chain: Chain) -> Prefixes:
+        if chain.chunk > 1 and len(chain.keys):
+            return prefixes_of_chunks(self._memory, self._table.sets_of(chain.keys), chain.chunk)
+        return prefixes(self._memory, self._table.runs_along(chain.keys))
 
     def close(self) -> None:
         """Let go of the memory."""

@@ -8,6 +8,7 @@ probing over 32-bit positions; a removed block stays linked, owned by nobody, un
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,11 +16,27 @@ from tiering.index.memory import CHUNK, HEAD, I64, TAIL, U32, U64, Bools, Memory
 
 SET_MASK = np.uint32(0x7FFFFFFF)
 TOUCHED = np.uint32(0x80000000)  # stored again since written to the log: not the oldest, whatever its position
+_SETS = int(SET_MASK)
 _EMPTY, _DELETED, _FIRST = 0, 1, 2
 _HALF = np.uint64(32)
-_RUN = 256  # first stretch of keys compared with the log
-_SCATTERED = 4  # segments shorter than a stretch before the rest is looked up block by block
-_BULK = 1024
+_STRETCH = 2048  # keys compared with the log at first
+_SHORT = 32  # blocks of a segment that is not worth a look of its own
+_SCATTERED = 4  # short segments before the rest is looked up block by block
+_BULK = 2048
+_ONE_BY_ONE = 16  # keys that take less time so than another round of all that are left
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Neighbouring blocks of a chain with the same set."""
+
+    sets: list[int]  # r of them
+    starts: list[int]  # first block of each, and the end: r + 1
+
+
+def starts_of(edges: Bools) -> I64:
+    """First blocks of runs, and the end (r + 1,), from whether a run ends with each block but the last."""
+    return np.concatenate(((0,), edges.nonzero()[0] + 1, (len(edges) + 1,)))
 
 
 class BlockTable:
@@ -60,65 +77,88 @@ class BlockTable:
         found = np.full(len(keys), -1, np.int64)
         slots = self._home(keys)
         open_ = np.arange(len(keys))
-        for _ in range(self._slots_n):
+        while len(open_) > _ONE_BY_ONE:
             entries = self._memory.slots.take(slots)
             at = entries.astype(np.int64) - _FIRST
             hit = (self._memory.keys.take(at) == keys) & (entries >= _FIRST)
             found[open_[hit]] = at[hit]
-            more = (entries != _EMPTY) & ~hit
-            if not more.any():
-                break
-            open_, keys, slots = open_[more], keys[more], self._next(slots[more])
+            more = ((entries != _EMPTY) & ~hit).nonzero()[0]
+            open_, keys, slots = open_.take(more), keys.take(more), self._next(slots.take(more))
+        for place, key in zip(open_.tolist(), keys.tolist(), strict=True):
+            found[place] = self.find_one(key)
         return found
 
     def sets_of(self, keys: U64) -> U32:
         """Set id of every key (n,); 0, the empty set, for keys that are not there."""
-        at = self.find(keys)
-        sets = self._memory.values.take(at) & SET_MASK
-        sets[at < 0] = 0
-        return sets
+        parts = self._segments(keys)
+        rest = keys[sum(map(len, parts)) :]
+        if len(rest):
+            at = self.find(rest)
+            values = self._memory.values.take(at)
+            values[at < 0] = 0
+            parts.append(values)
+        return np.concatenate(parts) & SET_MASK if parts else np.empty(0, np.uint32)
 
-    def sets_along(self, keys: U64) -> U32:
-        """Set ids (m,) of the leading m <= n keys that are in the log."""
+    def runs_along(self, keys: U64) -> Runs:
+        """The leading ones of `keys` (n,) that are in the log, in runs of the same set."""
+        sets: list[int] = []
+        starts = [0]
+        for values in self._segments(keys):
+            raw, start, first = values.tobytes(), starts[-1], int(values[0]) & _SETS
+            if sets and sets[-1] == first:
+                starts.pop()  # the run goes on
+            else:
+                sets.append(first)
+            if raw[4:] != raw[:-4]:  # rarely so, and seen at once
+                within = values & SET_MASK
+                edges = (within[1:] != within[:-1]).nonzero()[0] + 1
+                sets += within.take(edges).tolist()
+                starts += (edges + start).tolist()
+            starts.append(start + len(values))
+        return Runs(sets, starts)
+
+    def _segments(self, keys: U64) -> list[U32]:
+        """Values of the leading keys that are in the log, in pieces, none of them empty."""
         parts: list[U32] = []
-        at, scattered, n = 0, 0, len(keys)
+        at, short, n = 0, 0, len(keys)
         while at < n:
-            if scattered >= _SCATTERED:
-                stretch = keys[at : at + _BULK]
-                sets, complete = self._bulk(stretch)
+            if short >= _SCATTERED:
+                wanted = min(n - at, _BULK)
+                values = self._bulk(keys[at : at + wanted])
             else:
                 position = self.find_one(int(keys[at]))
                 if position < 0:
                     break
-                sets, complete = self._run(position, keys[at:]), True
-                scattered += len(sets) < _RUN
-            parts.append(sets)
-            at += len(sets)
-            if not complete:
+                values = self._stretch(position, keys[at:])
+                wanted = len(values)
+                short += len(values) < _SHORT
+            if len(values):
+                parts.append(values)
+            at += len(values)
+            if len(values) < wanted:
                 break
-        if not parts:
-            return np.empty(0, np.uint32)
-        sets = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        return sets & SET_MASK
+        return parts
 
-    def _run(self, position: int, keys: U64) -> U32:
+    def _stretch(self, position: int, keys: U64) -> U32:
         """Values of the longest stretch of the log from `position` that equals `keys`."""
         longest = min(len(keys), self._log - position)
-        length, step = 0, _RUN
+        length, step = 0, _STRETCH
         while length < longest:
             end = min(length + step, longest)
             equal = self._memory.keys[position + length : position + end] == keys[length:end]
-            if not equal.all():
-                length += int(equal.argmin())
+            differs = int(equal.argmin())  # 0 when all are equal
+            if not equal[differs]:
+                length += differs
                 break
             length, step = end, longest
-        return self._memory.values[position : position + length].copy()
+        return self._memory.values[position : position + length]
 
-    def _bulk(self, keys: U64) -> tuple[U32, bool]:
+    def _bulk(self, keys: U64) -> U32:
+        """Values of the leading keys that are in the log, found one by one."""
         at = self.find(keys)
         missing = at < 0
         count = int(missing.argmax()) if missing.any() else len(keys)
-        return self._memory.values.take(at[:count]), count == len(keys)
+        return self._memory.values.take(at[:count])
 
     # --- writing ---------------------------------------------------------------------------------------------
 
@@ -177,12 +217,16 @@ class BlockTable:
         table = self._memory.slots
         entries = (at + _FIRST).astype(np.uint32)
         slots = self._home(keys)
-        while len(entries):
+        while len(entries) > _ONE_BY_ONE:
             free = table.take(slots) < _FIRST
             table[slots[free]] = entries[free]
             # Several may have written to one slot: the last one has it, the others go on.
-            more = table.take(slots) != entries
-            entries, slots = entries[more], self._next(slots[more])
+            more = (table.take(slots) != entries).nonzero()[0]
+            entries, slots = entries.take(more), self._next(slots.take(more))
+        for entry, slot in zip(entries.tolist(), slots.tolist(), strict=True):
+            while self._slots[slot] >= _FIRST:
+                slot = slot + 1 if slot + 1 != self._slots_n else 0
+            self._slots[slot] = entry
 
     def _slots_of(self, at: I64) -> I64:
         """Slots of the hash that point to log positions `at`; every one is linked."""

@@ -241,6 +241,46 @@ def test_a_chain_scattered_over_the_log_is_found() -> None:
     assert reach(index, blocks, "a")[0] == 1100
 
 
+def test_turns_of_a_conversation_lie_apart_in_the_log() -> None:
+    index = PrefixIndex.create(Sizes(blocks=5000, sets=64, holders=64))
+    system, turns = prompt(0, 40), [prompt(1 + number, 50) for number in range(6)]
+    for name in "abcdefgh":
+        index.apply(name, [Stored(system)])
+    for number, turn in enumerate(turns):
+        index.apply("a", [Stored(turn), Stored(turn[10:20])])  # stored again: the same set, another value
+        index.apply("h", [Stored(prompt(100 + number, 30))])
+    index.apply("b", [Stored(turns[0][:25])])
+    blocks = [*system, *(block for turn in turns for block in turn), *prompt(999, 9)]
+    reached = {name: reach(index, blocks, name)[0] for name in "abcdefghi"}
+    assert reached == {"a": 340, "b": 65, **dict.fromkeys("cdefgh", 40), "i": 0}
+    index.apply("a", [Removed([turns[4][7]])])
+    assert reach(index, blocks, "a")[0] == 40 + 200 + 7
+
+
+def test_more_runs_than_integers_are_good_for() -> None:
+    index = PrefixIndex.create(Sizes(blocks=5000, sets=64, holders=128))
+    blocks = prompt(1, 600)
+    index.apply("a", [Stored(blocks), Stored(blocks[::2], "host")])
+    index.apply("b", [Stored(blocks[1::3]), Stored(blocks[:1], "fs")])
+    assert reach(index, blocks, "a") == [600] * 4
+    assert reach(index, blocks, "b") == [0, 0, 1, 1]
+    index.apply("a", [Removed([blocks[300]])])
+    assert reach(index, blocks, "a") == [300, 301, 301, 301]
+    index.apply("a", [Removed(blocks[:1]), Removed(blocks[:1], "host")])
+    assert reach(index, blocks, "a") == [0] * 4
+
+
+def test_many_holders_of_one_prompt() -> None:
+    index = PrefixIndex.create(Sizes(blocks=5000, sets=512, holders=128))
+    blocks = prompt(1, 100)
+    names = [f"pool/{number}" for number in range(100)]
+    for number, name in enumerate(names):
+        index.apply(name, [Stored(blocks[: 1 + number % 7 * 10]), Stored(blocks[: number % 3 * 20], "host")])
+    found = index.locate(chain(blocks), index.rows(replicas(*names)))
+    assert found.reach[0].tolist() == [(1 + number % 7 * 10) * BLOCK for number in range(100)]
+    assert found.reach[1].tolist() == [max(1 + number % 7 * 10, number % 3 * 20) * BLOCK for number in range(100)]
+
+
 def test_a_reader_never_waits_for_a_writer_that_died() -> None:
     index = PrefixIndex.create(SMALL)
     index.apply("a", [Stored(prompt(1, 4))])
