@@ -35,8 +35,8 @@ class Lane(Protocol):
         ...
 
 
-class Handler(Protocol):
-    """What a connection asks of aiohttp's handler, besides `asyncio.Protocol`."""
+class Fallback(Protocol):
+    """aiohttp's handler, which serves what no lane does: what a connection asks of it besides `asyncio.Protocol`."""
 
     @property
     def idle(self) -> bool:
@@ -68,7 +68,7 @@ class Edge(Protocol):
         """The lane that may serve requests with this head."""
         ...
 
-    def handler(self, connection: Connection) -> Handler:
+    def handler(self, connection: Connection) -> Fallback:
         """A new handler of aiohttp's."""
         ...
 
@@ -92,7 +92,7 @@ class Connection:
         self._edge = edge
         self._loop = loop
         self.transport: asyncio.Transport | None = None
-        self._handler: Handler | None = None
+        self._handler: Fallback | None = None
         self._owed = 0  # bytes that the request aiohttp got still lacks; below 0 nobody knows any more
         self._silence: asyncio.TimerHandle | None = None
         self._patience_until = 0.0  # loop time at which a silent client is given up
