@@ -24,6 +24,7 @@ from backends.http1 import (
     parse_head,
 )
 
+_JOINED = 16 * 1024  # bytes of a body that are copied faster than a transport takes two pieces
 _LEARN_EVERY_S = 0.5  # an engine's head changes at most with its date
 
 
@@ -118,7 +119,10 @@ class EngineConnection:
         self._body = None
         self._head_buffer = b""
         self._head_request = head.startswith(b"HEAD ")
-        transport.writelines((head, body)) if body else transport.write(head)
+        if len(body) < _JOINED:
+            transport.write(head + body)
+        else:
+            transport.writelines((head, body))
 
     def pause(self) -> None:
         """Stop reading: the client is slower than the engine."""

@@ -45,12 +45,12 @@ class ContractBook:
         "_count",
         "_fleet",
         "_kinds",
-        "_room",
         "_task",
         "_watcher",
         "capabilities",
         "contracts",
         "incidents",
+        "room",
         "targets",
         "unfit",
     )
@@ -67,7 +67,9 @@ class ContractBook:
         self._bases: Mapping[str, Target] = {}
         self._watcher: ContractWatcher | None = None
         self._task: asyncio.Task[None] | None = None
-        self._room: dict[str, int] = {}
+        # Tokens of prompt and output that every pool of a model has room for, for plain text on Chat; 0 when some pool
+        # of it cannot take even that.
+        self.room: dict[str, int] = {}
         self.contracts: dict[str, PoolContract] = {}
         self.capabilities: dict[str, Capabilities] = {}
         self.targets: dict[str, Target] = {}
@@ -106,13 +108,6 @@ class ContractBook:
     def of(self, pools: Sequence[str]) -> list[Capabilities]:
         """Capabilities of these pools, in this order."""
         return [self.capabilities[name] for name in pools]
-
-    def room(self, model: str) -> int:
-        """Tokens of prompt and output that every pool of a model has room for, for plain text on Chat.
-
-        0 when some pool of it cannot take even that.
-        """
-        return self._room.get(model, 0)
 
     def _watched(self, pool: Pool, session: aiohttp.ClientSession) -> Watched:
         key = pool.api_key.get_secret_value() if pool.api_key else None
@@ -163,7 +158,7 @@ class ContractBook:
     def _measure_room(self) -> None:
         if self._config is None:
             return
-        self._room = {model.name: min(map(_room, self.of(model.pools))) for model in self._config.models}
+        self.room = {model.name: min(map(_room, self.of(model.pools))) for model in self._config.models}
 
 
 def _room(pool: Capabilities) -> int:

@@ -28,7 +28,6 @@ log = structlog.get_logger("headrace.eligible")
 _COUNT_S = 5.0
 _UNABLE = frozenset({200, 404, 405, 501})  # answers without a count that will be the same for every prompt
 _UNABLE_S = 60.0  # before such a pool is asked again: its engine may be another by then
-_TEMPLATE_TOKENS = 64  # what a chat template adds around the messages, at most
 
 
 class Eligible(msgspec.Struct):
@@ -52,16 +51,6 @@ class PoolFilter:
         self._clock = clock
         self._unable_until: dict[str, float] = {}  # pools whose engine does not count, monotonic seconds
         self.session: aiohttp.ClientSession | None = None  # for counting; without one nothing is counted
-
-    def at_once(self, runtime: Runtime, model: str, asked: Request) -> Eligible | None:
-        """The answer for plain text that fits every pool of the model, which most exchanges are; else None.
-
-        A JSON body has more bytes than its text has tokens, with what surrounds each message counted in.
-        """
-        if not asked.direct:
-            return None
-        most = len(asked.body) + _TEMPLATE_TOKENS + (asked.max_output or 0)
-        return Eligible(runtime.shares[model]) if most <= self._book.room(model) else None
 
     async def decide(self, runtime: Runtime, model: str, asked: Request, dialect: Dialect) -> Eligible:
         """Filter by contract. Raises GatewayError naming the field and every pool's reason."""

@@ -7,16 +7,19 @@ from collections.abc import Mapping
 from backends.contracts import Clock, Decision, Random, Replica
 from backends.fleet import Fleet
 from gateway.book import ContractBook
-from gateway.eligible import PoolFilter
+from gateway.dialects.model import Request
+from gateway.eligible import Eligible, PoolFilter
 from gateway.exchange import Exchange
 from gateway.kv.cache import KvCache
 from gateway.kv.prompts import prompt_of
+from gateway.runtime import Runtime
 from policies.affinity import AffinityTable, session_key
 from policies.cost_model.costs import Costs
 from policies.routing.request import PoolShare, RouteRequest
 from policies.routing.router import Router
 
 BYTES_PER_TOKEN = 4  # where nothing better is known
+_TEMPLATE_TOKENS = 64  # what a chat template adds around the messages, at most
 _NOBODY: Mapping[str, str] = {}
 
 
@@ -55,7 +58,7 @@ class Placement:
         """
         if x.model.name in x.runtime.paired or self._router.looks_up(x.policy):
             return False
-        eligible = self._filter.at_once(x.runtime, x.model.name, x.asked)
+        eligible = at_once(x.runtime, self._book, x.model.name, x.asked)
         if eligible is None:
             return False
         x.eligible = eligible
@@ -63,9 +66,8 @@ class Placement:
 
     async def consider(self, x: Exchange) -> None:
         """Ask the contracts, and the cache where the policy wants to know. Raises GatewayError."""
-        name = x.model.name
-        at_once = self._filter.at_once(x.runtime, name, x.asked)
-        x.eligible = at_once or await self._filter.decide(x.runtime, name, x.asked, x.dialect)
+        eligible = at_once(x.runtime, self._book, x.model.name, x.asked)
+        x.eligible = eligible or await self._filter.decide(x.runtime, x.model.name, x.asked, x.dialect)
         if self._router.looks_up(x.policy):
             await self._look_up(x)
 
@@ -135,3 +137,14 @@ class Placement:
         if record.decision is None:  # the trace shows the first; later ones only leave out what was tried
             record.decision, record.deciding, record.decided = decision, began, self._clock.monotonic()
         return decision
+
+
+def at_once(runtime: Runtime, book: ContractBook, model: str, asked: Request) -> Eligible | None:
+    """All pools of a model for plain text that fits every one of them, as most exchanges are; else None.
+
+    A JSON body has more bytes than its text has tokens, with what surrounds each message counted in.
+    """
+    if not asked.direct:
+        return None
+    most = len(asked.body) + _TEMPLATE_TOKENS + (asked.max_output or 0)
+    return Eligible(runtime.shares[model]) if most <= book.room.get(model, 0) else None

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Raw
 
 from gateway.dialects.base import Usage
+from gateway.dialects.engine_usage import EngineUsage
 
 Fields = dict[str, Raw]
 _fields = msgspec.json.Decoder(dict[str, Raw])
@@ -43,27 +44,6 @@ def fields_of(value: Raw | None) -> Fields:
 def list_of_fields(value: Raw) -> list[Fields]:
     """The objects of a list; [] for null."""
     return [] if bytes(value) == b"null" else _list.decode(value)
-
-
-class _PromptDetails(msgspec.Struct):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-    created_cache_tokens: int | None = None
-
-
-class _CompletionDetails(msgspec.Struct):
-    reasoning_tokens: int | None = None
-
-
-class EngineUsage(msgspec.Struct):
-    """`usage` as the engines write it."""
-
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    total_tokens: int | None = None
-    prompt_tokens_details: _PromptDetails | None = None
-    completion_tokens_details: _CompletionDetails | None = None
-    reasoning_tokens: int | None = None
 
 
 _usage = msgspec.json.Decoder(EngineUsage)

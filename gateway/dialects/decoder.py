@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from backends.contracts import EngineFailure
-from gateway.dialects.chunk import EngineUsage, canonical_usage
+from gateway.dialects.chunk import canonical_usage
+from gateway.dialects.engine_usage import EngineUsage
 from gateway.dialects.events import Counted, End, Event, Refusal, Stop, Text, Think
 from gateway.dialects.failures import aborted, foreign, malformed_call, truncated
 from gateway.dialects.sse import Frames, payload

@@ -13,8 +13,9 @@ import msgspec
 from msgspec import UNSET
 
 from gateway.dialects.base import Usage
-from gateway.dialects.chunk import EngineUsage, canonical_usage
+from gateway.dialects.chunk import canonical_usage
 from gateway.dialects.direct_types import Answer, Asked, Event, Part
+from gateway.dialects.engine_usage import EngineUsage
 from gateway.dialects.model import Request, Traits
 from gateway.dialects.openings import WORTH, Openings
 from gateway.dialects.registry import EngineRequest

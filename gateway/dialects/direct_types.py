@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from gateway.dialects.chunk import EngineUsage
+from gateway.dialects.engine_usage import EngineUsage
 from gateway.dialects.fields import Penalty, Share
 
 

@@ -16,7 +16,8 @@ def write_to(descriptor: int) -> Callable[[bytes], None]:
     def write(data: bytes) -> None:
         view = memoryview(data)
         while view:
-            view = view[os.write(descriptor, view) :]
+            written = os.write(descriptor, view)
+            view = view[written:]
 
     return write
 

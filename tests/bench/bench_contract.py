@@ -22,6 +22,7 @@ from gateway.dialects.registry import DecodeOptions
 from gateway.dialects.seal import Keys
 from gateway.eligible import PoolFilter
 from gateway.errors import GatewayError
+from gateway.placement import at_once
 from gateway.runtime import Runtime
 from policies.enforcement import enforce
 from policies.traits import RequestTraits, needs
@@ -62,16 +63,16 @@ class Scene:
         config = Config.model_validate({"pools": pools, "models": models})
         fleet = Fleet(kinds, clock)
         self.runtime = Runtime(config, kinds, Keys.of_secret("bench"), random.Random(0).randbytes)
-        book = ContractBook(kinds, fleet, clock, lambda *_: None)
-        book.apply(config, self.runtime.bases())
-        self.filter = PoolFilter(book, fleet, clock)
+        self.book = ContractBook(kinds, fleet, clock, lambda *_: None)
+        self.book.apply(config, self.runtime.bases())
+        self.filter = PoolFilter(self.book, fleet, clock)
         self.chat = Chat()
 
     def ask(self, **fields: Any) -> Callable[[], object]:
         """What the gateway does about contracts for one Chat request."""
         body = json.dumps({"model": "glm", "messages": HI, **fields}).encode()
         asked = read_direct(body) or self.chat.decode_request(body, {}, DecodeOptions())
-        return lambda: self.filter.at_once(self.runtime, "glm", asked) or self._decide(asked)
+        return lambda: at_once(self.runtime, self.book, "glm", asked) or self._decide(asked)
 
     def _decide(self, asked: Request) -> object:
         """Nothing has to be counted, so that the coroutine ends without a wait."""
