@@ -25,16 +25,17 @@ class Multipliers:
     Robust: an outlier moves little, a run of them moves fast. Every multiplier stays within LOWEST..HIGHEST.
     """
 
-    __slots__ = ("_run", "_spread", "_variance", "error", "habit", "seen", "weights")
+    __slots__ = ("_drift", "_run", "_spread", "_variance", "error", "habit", "seen", "weights")
 
     def __init__(self, rows: int, spread: tuple[float, ...]) -> None:
         """`spread` is how wrong each term's prior may be (standard deviation of its multiplier, around 1)."""
-        self._spread = np.square(np.array(spread))
+        self._spread = np.diag(np.square(np.array(spread)))  # as a covariance
+        self._drift = DRIFT * DRIFT * np.minimum(1.0, self._spread)
         width = len(spread)
         self.weights: Floats = np.ones((rows, width))
         self.habit: Floats = np.ones((rows, width))  # slow mean of `weights`: what is normal for the replica
         self._variance: Floats = np.zeros((rows, width, width))
-        self._variance[:] = np.diag(self._spread)
+        self._variance[:] = self._spread
         self._run = np.zeros(rows, dtype=np.int64)
         self.error: Floats = np.zeros(rows)  # moving mean of |observed - expected| / observed
         self.seen = np.zeros(rows, dtype=np.int64)
@@ -42,7 +43,7 @@ class Multipliers:
     def observe(self, row: int, terms: Floats, observed_ms: float, *, doubt: float = 0.0) -> float:
         """Learn from one observation; returns what was expected. `doubt` >= 0 widens its noise."""
         weights = self.weights[row]
-        expected = float(weights @ terms)
+        expected = float(weights.dot(terms))
         scale = max(expected, observed_ms, 1e-6)
         x = terms / scale
         miss = (observed_ms - expected) / scale
@@ -51,21 +52,22 @@ class Multipliers:
         changed = self._is_change(row, miss, 2.0 * noise)
         variance = self._variance[row]
         if changed:
-            variance += np.diag(RESTART_VARIANCE * self._spread)
+            variance += RESTART_VARIANCE * self._spread
         if not changed and abs(miss) > OUTLIER * noise:
             noise *= abs(miss) / (OUTLIER * noise)
-        gain = variance @ x
-        gain /= noise * noise + float(x @ gain)
-        variance -= np.outer(gain, x @ variance)
-        variance += np.diag(DRIFT * DRIFT * np.minimum(1.0, self._spread))
-        np.clip(weights + gain * miss, LOWEST, HIGHEST, out=weights)
-        self.habit[row] += max(HABIT_PACE, 1.0 / float(self.seen[row])) * (weights - self.habit[row])
+        gain = variance.dot(x)
+        gain /= noise * noise + float(x.dot(gain))
+        variance -= gain[:, None] * x.dot(variance)
+        variance += self._drift
+        np.minimum(np.maximum(weights + gain * miss, LOWEST), HIGHEST, out=weights)
+        habit = self.habit[row]
+        habit += max(HABIT_PACE, 1.0 / float(self.seen[row])) * (weights - habit)
         return expected
 
     def relax(self, rows: NDArray[np.bool_], towards: Floats, share: float) -> None:
         """Forget `share` of what sets some rows apart from `towards`: nobody asked them for a while."""
         self.weights[rows] += share * (towards[rows] - self.weights[rows])
-        self._variance[rows] += share * np.diag(self._spread)
+        self._variance[rows] += share * self._spread
 
     def take(self, source: Multipliers, rows: list[int], start: Floats) -> None:
         """Fill row i from `source`'s row `rows[i]`, or with `start[i]` where that is -1."""
@@ -83,9 +85,9 @@ class Multipliers:
             mine[known] = theirs[old[known]]
 
     def _note(self, row: int, relative: float) -> None:
-        self.seen[row] += 1
-        pace = max(0.05, 1.0 / float(self.seen[row]))
-        self.error[row] += pace * (relative - self.error[row])
+        self.seen[row] = seen = self.seen.item(row) + 1
+        error = self.error.item(row)
+        self.error[row] = error + max(0.05, 1.0 / seen) * (relative - error)
 
     def _is_change(self, row: int, miss: float, threshold: float) -> bool:
         sign = 0 if abs(miss) <= threshold else 1 if miss > 0 else -1
