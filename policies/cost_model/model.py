@@ -10,7 +10,7 @@ import numpy as np
 
 from backends.contracts import TIERS, Expected, FleetSnapshot, Tier
 from backends.profiles import DEFAULT_PROFILE, load_profile
-from policies.cost_model.columns import KNOTS, SHORT_TOKENS, WIDTH, Col, Curves, Floats, at_tokens, column, curves
+from policies.cost_model.columns import KNOTS, WIDTH, Col, Curves, Floats, column, curves
 from policies.cost_model.estimator import Multipliers
 from policies.cost_model.facts import PoolFacts, Score
 
@@ -19,17 +19,31 @@ FRONT, SHORT, LONG, HOST, FS, REMOTE = range(6)
 TTFT_SPREAD: Final = (1.0, 1.5, 1.0, 1.0, 1.0, 1.0)
 STEP_SPREAD: Final = (1.0, 1.0, 1.0)
 QUIET_S: Final = 10.0  # a replica without traffic for so long begins to be given the benefit of the doubt
-_SHORT_KNOT: Final = KNOTS.index(SHORT_TOKENS)
 NOVICE: Final = 10  # observations below which a replica is taken for what its pool is
 NOVICE_SHARE: Final = 0.5
 RELAX_EVERY_S: Final = 1.0
 RELAX_SHARE: Final = 0.05  # per second: half is forgiven after 14 s
+# Figure -> place of its multiplier among those of a TTFT and, behind them, those of a decode step.
+_LEARNED: Final = (
+    dict.fromkeys((Col.PER_TOKEN, Col.PREFILL_FIXED, *(Col.CHUNK_STEP + tier for tier in range(len(TIERS)))), SHORT)
+    | {col: len(TTFT_SPREAD) + place for place, col in enumerate((Col.STEP, Col.STEP_STREAM, Col.STEP_TOKEN))}
+    | {
+        col + tier: HOST + tier
+        for col in (Col.RESTORE_LEAST, Col.RESTORE_FIXED, Col.RESTORE_TOKEN)
+        for tier in range(len(TIERS) - 1)
+    }
+)
+_FIGURES: Final = np.array(list(_LEARNED))
+_SOURCES: Final = np.array(list(_LEARNED.values()))
+PREFILL_CURVE, FRONT_CURVE = 0, 1  # kinds of `CostModel.curves`
 
 
 class CostModel:
     """Figures of all replicas in columns, aligned with the rows of the newest snapshot.
 
     Single writer; `columns` and `curves` may be read at any time. New replicas start from what their pool has learned.
+    `curves` are the time to compute a prompt from nothing and that to the first token of a cached one; what has to be
+    computed after p cached tokens takes that much less.
     """
 
     __slots__ = (
@@ -53,9 +67,9 @@ class CostModel:
         self._ids: dict[str, int] = {}
         self._pools: tuple[str, ...] = ()
         self._prior: Floats = np.zeros((WIDTH, 0))
-        self._prior_curves = Curves.empty(0)
+        self._prior_curves = Curves.empty(3, 0)  # FRONT, SHORT, LONG
         self.columns: Floats = self._prior
-        self.curves = self._prior_curves
+        self.curves = Curves.empty(2, 0)
         self._ttft = Multipliers(0, TTFT_SPREAD)
         self._step = Multipliers(0, STEP_SPREAD)
         self._last_s: Floats = np.zeros(0)
@@ -82,18 +96,18 @@ class CostModel:
         step.take(self._step, old_rows, self._start(self._step, snapshot))
         prior = np.zeros((WIDTH, len(replicas)))
         last = np.full(len(replicas), now_s)
-        drawn = Curves.empty(len(replicas))
+        drawn = np.zeros((len(KNOTS), 3, len(replicas)))
         pools = {replica.pool: self.facts(replica.pool) for replica in replicas}
-        figures = {pool: (_column(facts), *curves(facts.profile)) for pool, facts in pools.items()}
+        figures = {pool: (_column(facts), curves(facts.profile)) for pool, facts in pools.items()}
         for row, replica in enumerate(replicas):
-            prior[:, row], drawn.front[:, row], drawn.prefill[:, row] = figures[replica.pool]
+            prior[:, row], drawn[:, :, row] = figures[replica.pool]
             if old_rows[row] >= 0:
                 prior[Col.PER_STEP, row] = self._prior[Col.PER_STEP, old_rows[row]]
                 last[row] = self._last_s[old_rows[row]]
         self._ttft, self._step, self._prior, self._last_s, self._ids = ttft, step, prior, last, ids
         self._pools = tuple(replica.pool for replica in replicas)
-        self._prior_curves = drawn
-        self.columns, self.curves = np.empty_like(prior), Curves.empty(len(replicas))
+        self._prior_curves = Curves.through(drawn)
+        self.columns, self.curves = np.empty_like(prior), Curves.empty(2, len(replicas))
         self._publish(slice(None))
 
     def tick(self, now_s: float) -> None:
@@ -195,19 +209,16 @@ class CostModel:
     # --- inside ---
 
     def _ttft_terms(self, row: int, expected: Expected, by_tier: tuple[int, ...]) -> Floats:
-        prompt, cached = float(expected.prompt_tokens), float(sum(by_tier))
-        drawn = self._prior_curves
+        prompt, cached, here = float(expected.prompt_tokens), float(sum(by_tier)), slice(row, row + 1)
         terms = np.zeros(len(TTFT_SPREAD))
-        terms[FRONT] = at_tokens(drawn.front[:, row], prompt)
-        terms[SHORT] = expected.queue_tokens * self._prior[Col.PER_TOKEN, row]
+        terms[: LONG + 1] = self._prior_curves.at(prompt, here)[:, 0]
         if cached < prompt:
-            short = at_tokens(drawn.prefill[:, row], min(prompt, SHORT_TOKENS))
-            short -= at_tokens(drawn.prefill[:, row], min(cached, SHORT_TOKENS))
-            whole = at_tokens(drawn.prefill[:, row], prompt) - at_tokens(drawn.prefill[:, row], cached)
-            terms[LONG] = whole - short
-            steps = math.ceil((prompt - cached) / self._prior[Col.CHUNK, row]) - 1
-            short += self._prior[Col.PREFILL_FIXED, row] + steps * self._prior[Col.CHUNK_STEP, row]
-            terms[SHORT] += short
+            terms[SHORT : LONG + 1] -= self._prior_curves.at(cached, here)[SHORT:, 0]
+            steps = math.ceil((prompt - cached) / self._prior[Col.CHUNK, row])
+            terms[SHORT] += self._prior[Col.PREFILL_FIXED, row] + steps * self._prior[Col.CHUNK_STEP, row]
+        else:
+            terms[SHORT : LONG + 1] = 0.0
+        terms[SHORT] += expected.queue_tokens * self._prior[Col.PER_TOKEN, row]
         for place, tokens in enumerate(by_tier[1:]):
             if tokens > 0:
                 terms[HOST + place] = self._restore_ms(row, place, tokens)
@@ -220,20 +231,14 @@ class CostModel:
 
     def _publish(self, row: int | slice) -> None:
         """Prior times multiplier for one row or all."""
-        out, ttft, step = self.columns, self._ttft.weights, self._step.weights
-        out[:, row] = self._prior[:, row]
-        out[Col.PER_TOKEN, row] *= ttft[row, SHORT]
-        out[Col.PREFILL_FIXED, row] *= ttft[row, SHORT]
-        out[Col.CHUNK_STEP, row] *= ttft[row, SHORT]
-        for place, name in enumerate((Col.STEP, Col.STEP_STREAM, Col.STEP_TOKEN)):
-            out[name, row] *= step[row, place]
-        for place in range(3):
-            for name in (Col.RESTORE_LEAST, Col.RESTORE_FIXED, Col.RESTORE_TOKEN):
-                out[name + place, row] *= ttft[row, HOST + place]
-        drawn, curve = self._prior_curves, self.curves
-        curve.front[:, row] = drawn.front[:, row] * ttft[row, FRONT]
-        short = np.minimum(drawn.prefill[:, row], drawn.prefill[_SHORT_KNOT, row])
-        curve.prefill[:, row] = short * ttft[row, SHORT] + (drawn.prefill[:, row] - short) * ttft[row, LONG]
+        ttft, prior = self._ttft.weights[row], self._prior_curves
+        learned = np.concatenate((ttft, self._step.weights[row]), axis=-1)
+        self.columns[:, row] = self._prior[:, row]
+        self.columns[_FIGURES, row] *= learned[..., _SOURCES].T
+        for out, drawn in ((self.curves.start, prior.start), (self.curves.slope, prior.slope)):
+            parts = drawn[:, :, row] * ttft[..., : LONG + 1].T
+            out[:, PREFILL_CURVE, row] = parts[:, SHORT] + parts[:, LONG]
+            out[:, FRONT_CURVE, row] = parts[:, FRONT]
 
     def _start(self, learned: Multipliers, snapshot: FleetSnapshot) -> Floats:
         usual = self._usual(learned)

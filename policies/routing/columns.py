@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from backends.contracts import FleetSnapshot, Load, LoadTable, Replica
-from policies.cost_model.columns import At, Floats, Ints
+from backends.contracts import TIERS, FleetSnapshot, Load, LoadTable, Replica
+from policies.cost_model.columns import At, Col, Floats, Ints
 from policies.cost_model.model import CostModel
 from policies.inflight import PeerTable
 from policies.others import Others
@@ -21,25 +22,36 @@ FRESH_S = 0.05  # how long a look at others' load serves: it is seconds old anyh
 
 @dataclass(frozen=True, slots=True)
 class SlateColumns:
-    """A slate, (n,)."""
+    """A slate of n candidates, and what nobody learns of them."""
 
-    at: At  # its rows
-    weight: Floats
+    model: Floats  # the cost model's columns that this was made from
+    at: At  # its rows, in the cheapest way to pick them
+    count: NDArray[np.intp]  # n
+    places: NDArray[np.intp]  # 0, 1, 2 ..., (n,)
+    place: Mapping[int, int]  # of each row
     preference: Ints
-    places: NDArray[np.intp]  # 0, 1, 2 ...
+    rows: NDArray[np.intp]  # (4, n), the same for every tier
+    loads_all: NDArray[np.bool_] | None  # (n,): cannot be told which tiers to load; None: all can
+    fewest_slots: float
 
 
-def slate_columns(slate: Slate) -> SlateColumns:
-    """Columns of a slate; made once."""
+def slate_columns(slate: Slate, model: CostModel) -> SlateColumns:
+    """Columns of a slate; made once per fleet."""
     columns = slate.columns
-    if columns is None:
-        rows = slate.rows
-        gapless = bool(rows) and rows == tuple(range(rows[0], rows[0] + len(rows)))
+    if columns is None or columns.model is not model.columns:
+        rows, figures = np.array(slate.rows, dtype=np.intp), model.columns
+        gapless = slate.rows == tuple(range(slate.rows[0], slate.rows[0] + len(rows)))
+        loads_all = figures[Col.OBEYS, rows] <= 0.0
         columns = slate.columns = SlateColumns(
-            slice(rows[0], rows[0] + len(rows)) if gapless else np.array(rows, dtype=np.intp),
-            np.array(slate.weights, dtype=np.float64),
-            np.array(slate.preferences, dtype=np.int64),
+            figures,
+            slice(slate.rows[0], slate.rows[0] + len(rows)) if gapless else rows,
+            np.array(len(rows)),
             np.arange(len(rows)),
+            {row: place for place, row in enumerate(slate.rows)},
+            np.array(slate.preferences, dtype=np.int64),
+            np.tile(rows, (len(TIERS), 1)),
+            loads_all if loads_all.any() else None,
+            float(figures[Col.SLOTS, rows].min()),
         )
     return columns
 
@@ -105,10 +117,8 @@ class FleetColumns:
             reported = np.stack((others.exchanges, others.prefill_tokens, others.context_tokens))
             self._others_now = np.maximum(reported * others.trust(now_s), self._heard_of_peers())
             self._others_at_s = now_s
-        out = self._others_now.copy()
-        out[0] += self.exchanges
-        out[1] += self.prefill_tokens
-        out[2] += self.context_tokens
+        out: Floats = np.array((self.exchanges, self.prefill_tokens, self.context_tokens), dtype=np.float64)
+        out += self._others_now
         return out
 
     def lacks_adapter(self, adapter: str) -> NDArray[np.bool_]:

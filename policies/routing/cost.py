@@ -11,27 +11,27 @@ concave in it, so the minimum is always at an end.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from backends.located import Located
-from policies.cost_model.columns import GRID, KNOTS, NEVER_MS, At, Col, Floats, at_tokens
+from policies.cost_model.columns import NEVER_MS, UNDER_WAY, At, Col, Floats
+from policies.cost_model.model import FRONT_CURVE, PREFILL_CURVE
 from policies.routing.columns import FleetColumns, SlateColumns, slate_columns
 from policies.routing.registry import Case
 
 TERMS: Final = (
     "front",
     "queue",
+    "prefill",
     "tier_queue",
     "restore_host",
     "restore_fs",
     "restore_remote",
-    "prefill",
-    "decode",
     "interference",
+    "decode",
     "price",
     "affinity",
     "adapter",
@@ -39,95 +39,121 @@ TERMS: Final = (
     "paired",
     "transfer",
 )
-FRONT, QUEUE, TIER_QUEUE, RESTORE, PREFILL = 0, 1, 2, 3, 6
-DECODE, INTERFERENCE, PRICE, AFFINITY, ADAPTER, PREFERENCE, PAIRED, TRANSFER = range(PREFILL + 1, len(TERMS))
-TTFT: Final = slice(FRONT, PREFILL + 1)
-HOST, REMOTE = 0, 2  # places among the lower tiers
-WIDTHS: Final = np.diff(GRID)
+FRONT, QUEUE, PREFILL, TIER_QUEUE, RESTORE, INTERFERENCE, DECODE = 0, 1, 2, 3, 4, 7, 8
+PRICE, AFFINITY, ADAPTER, PREFERENCE, PAIRED, TRANSFER = range(DECODE + 1, len(TERMS))
+TTFT: Final = slice(FRONT, RESTORE + 3)
+RESTORES: Final = slice(RESTORE, RESTORE + 3)
+HOST, FILES, REMOTE = range(3)  # places among the lower tiers
+ByTier = tuple[int, int, int, int]  # prompt tokens from each of TIERS
+# The last tier that a candidate may read without each of RESTORES, and without what the first of them holds up.
+_WITHOUT: Final = np.array((0, 1, 2, 0))[:, None]
+_NONE, _HALF, _ONE = np.array(0.0), np.array(0.5), np.array(1.0)
 
 
 @dataclass(slots=True)
 class Sheet:
-    """All terms of all candidates. `terms` has shape (len(TERMS), n): ms, but money per request in PRICE.
-
-    `cut` is the last tier that each candidate reads, None when no lower tier holds anything.
-    """
+    """All terms of all candidates. `terms` has shape (len(TERMS), n): ms, but money per request in PRICE."""
 
     fleet: FleetColumns
     slate: SlateColumns
     terms: Floats
     figures: Floats
-    reach: Floats  # tokens up to each tier, (4, n)
-    cut: NDArray[np.intp] | None = None
+    reach: Floats | None = None  # tokens up to each tier, (4, n); None: nothing is cached anywhere
+    cut: NDArray[np.intp] | None = None  # the last tier that each reads, (n,); None: no lower tier holds anything
 
-    def cached(self, place: int) -> tuple[int, int, int, int]:
-        """Prompt tokens that one candidate takes from each tier."""
-        cut = 0 if self.cut is None else int(self.cut[place])
-        ends = [round(tokens) for tokens in self.reach[: cut + 1, place].tolist()]
-        steps = [ends[0], *(after - before for before, after in pairwise(ends)), 0, 0, 0]
-        return steps[0], steps[1], steps[2], steps[3]
+    def taken(self, place: int) -> tuple[ByTier, bool]:
+        """Prompt tokens that one candidate takes from each tier, and whether it holds more than that."""
+        if self.reach is None:
+            return (0, 0, 0, 0), False
+        out, before, reach = [0, 0, 0, 0], 0, self.reach[:, place].tolist()
+        cut = 0 if self.cut is None else self.cut.item(place)
+        for tier in range(cut + 1):
+            end = round(reach[tier])
+            out[tier], before = end - before, end
+        return (out[0], out[1], out[2], out[3]), reach[-1] > reach[cut]
 
-    def left_out(self, place: int) -> bool:
-        """Whether one candidate holds more than it should load."""
-        return self.cut is not None and bool(self.reach[-1, place] > self.reach[self.cut[place], place])
 
+def cost_sheet(case: Case, fleet: FleetColumns, crowding: Floats) -> Sheet:
+    """Fill the sheet. `crowding`, (), weighs others' time against the newcomer's when restore and prefill compete.
 
-def cost_sheet(case: Case, fleet: FleetColumns, crowding: float) -> Sheet:
-    """Fill the sheet. `crowding` weighs others' time against the newcomer's when restore and prefill compete."""
-    request, slate = case.request, slate_columns(case.slate)
-    at = slate.at
+    Its time goes by numpy's calls, hardly by candidates: half a microsecond for a call, half as much again where an
+    operand is a Python number, three times as much where one has to be stretched or converted. Hence constants that are
+    arrays, and `np.sign` for a switch where a comparison would have to become a number.
+    """
+    request, slate, now_s = case.request, slate_columns(case.slate, fleet.cost_model), case.now_s
+    at, prompt = slate.at, float(request.prompt_tokens)
     figures = fleet.cost_model.columns[:, at]
-    streams, waiting, context = fleet.in_flight(case.now_s)[:, at]
-    prompt = float(request.prompt_tokens)
     terms = np.zeros((len(TERMS), len(case.slate)))
-    sheet = Sheet(fleet, slate, terms, figures, _reach(case.located, at, prompt, len(case.slate)))
-    terms[FRONT] = at_tokens(fleet.cost_model.curves.front[:, at], prompt)
+    sheet = Sheet(fleet, slate, terms, figures)
+    under_way = fleet.in_flight(now_s)[:, at]
+    streams, added_ms = under_way[0], under_way * figures[UNDER_WAY]
+    curves = fleet.cost_model.curves.at(prompt, at)
+    terms[FRONT] = curves[FRONT_CURVE]
     own = figures[Col.STEP_STREAM] + prompt * figures[Col.STEP_TOKEN]
-    step = figures[Col.STEP] + streams * figures[Col.STEP_STREAM] + context * figures[Col.STEP_TOKEN]
-    queue = fleet.backlog.prefill_ms(at, waiting * figures[Col.PER_TOKEN], case.now_s)
-    terms[QUEUE] = queue + (0.5 * step) * (streams > 0)
-    prefill = _plan(sheet, prompt, streams * crowding, case.now_s)
+    step = figures[Col.STEP] + added_ms[0] + added_ms[2]
+    terms[QUEUE] = fleet.backlog.prefill_ms(at, added_ms[1], now_s) + _HALF * step * np.sign(streams)
+    _plan(case, sheet, curves[PREFILL_CURVE] + figures[Col.PREFILL_FIXED], streams * crowding)
     if case.partners:
-        _divide(case, sheet, prefill, prompt)
+        _divide(case, sheet, prompt)
     steps = request.output_tokens / figures[Col.PER_STEP]
     terms[DECODE] = decode = steps * (step + own)
-    full = streams - figures[Col.SLOTS] + 1.0
-    if (full > 0).any():  # one stream of a full batch ends every decode / SLOTS
-        terms[QUEUE] += np.maximum(full, 0.0) * decode / figures[Col.SLOTS]
-    lost = prefill + steps * own
-    if sheet.cut is not None:
-        lost += np.maximum(terms[RESTORE] - figures[Col.FREE], 0.0)
-    terms[INTERFERENCE] = streams * lost
+    if (
+        streams.item(streams.argmax()) > slate.fewest_slots - 1.0
+    ):  # one stream of a full batch ends every decode / SLOTS
+        full = streams - figures[Col.SLOTS] + 1.0
+        terms[QUEUE] += np.maximum(full, _NONE) * decode / figures[Col.SLOTS]
+    lost = terms[INTERFERENCE]
+    lost += terms[PREFILL]
+    lost += steps * own
+    lost *= streams
     return sheet
 
 
-def _plan(sheet: Sheet, prompt: float, crowd: Floats, now_s: float) -> Floats:
-    """Choose the best way to the prompt's KV on each candidate. Fills restore, tier queue and prefill; returns prefill.
+def _plan(case: Case, sheet: Sheet, whole: Floats, crowd: Floats) -> None:
+    """Choose the best way to the prompt's KV on each candidate; fills prefill, restore and tier queue.
 
-    `crowd` weighs each ms of prefill put on running streams.
+    `whole` is the time to compute all of the prompt, without its steps; it is the same for all ways and added last.
+    `crowd` weighs each ms of prefill put on running streams. What a restore takes from each of them goes into the row
+    of interference, which is not complete yet.
     """
-    reach, figures, terms = sheet.reach, sheet.figures, sheet.terms
-    if not (reach[-1] > reach[0]).any():
-        terms[PREFILL] = prefill = _prefill(sheet, prompt, reach[0])
-        return prefill
-    prefills = _prefill(sheet, prompt, reach)
+    slate, figures, terms, prompt = sheet.slate, sheet.figures, sheet.terms, float(case.request.prompt_tokens)
+    reach, somewhere_whole = _reach(case.located, slate.at, prompt)
+    sheet.reach = reach
+    if reach is None:
+        terms[PREFILL] = whole + np.ceil(prompt / figures[Col.CHUNK]) * figures[Col.CHUNK_STEP]
+        return
     held = reach[1:] - reach[:-1]
-    parts = _restore(figures, held)
-    waits = sheet.fleet.backlog.tier_ms(sheet.slate.at, now_s)
-    load = parts if waits is None else parts + waits * (held > 0)
-    load = load.cumsum(axis=0)
-    cost = prefills * (1.0 + crowd)
-    cost[1:] += load + crowd * np.maximum(parts[HOST] - figures[Col.FREE], 0.0)
-    sheet.cut = cut = np.where(figures[Col.OBEYS] > 0, cost.argmin(axis=0), len(reach) - 1)
-    read = cut > _BELOW
-    np.multiply(parts, read, out=terms[RESTORE : RESTORE + 3])
+    lower = held.item(held.argmax()) > 0.0
+    beside = _beside(sheet, whole, prompt, reach if lower else reach[:1], somewhere_whole)
+    if not lower:
+        terms[PREFILL] = beside[0] + whole
+        return
+    holds = np.sign(held)
+    parts = _restore(figures, held, out=terms[RESTORES])
+    parts *= holds
+    cost = terms[TIER_QUEUE : RESTORE + 3].copy()  # nothing yet for the first tier, for each lower one its own part
+    waits = sheet.fleet.backlog.tiers_ms(slate.at, case.now_s)
     if waits is not None:
-        terms[TIER_QUEUE] = (waits * (held > 0) * read).sum(axis=0)
-    terms[PREFILL] = prefill = prefills[cut, sheet.slate.places]
-    return prefill
+        waits *= holds
+        cost[1:] += waits
+    held_up = np.maximum(parts[HOST] - figures[Col.FREE], _NONE, out=terms[INTERFERENCE])
+    host, files, remote = cost[1], cost[2], cost[3]
+    host += crowd * held_up
+    files += host
+    remote += files
+    cost += beside * (crowd + _ONE)
+    sheet.cut = cut = cost.argmin(axis=0)
+    if slate.loads_all is not None:
+        cut[slate.loads_all] = len(reach) - 1
+    unread = cut <= _WITHOUT
+    np.putmask(terms[RESTORE : INTERFERENCE + 1], unread, _NONE)
+    if waits is not None:
+        np.putmask(waits, unread[:3], _NONE)
+        terms[TIER_QUEUE] = waits.sum(axis=0)
+    terms[PREFILL] = beside.take(cut * slate.count + slate.places) + whole
 
 
-def _divide(case: Case, sheet: Sheet, prefill: Floats, prompt: float) -> None:
+def _divide(case: Case, sheet: Sheet, prompt: float) -> None:
     """Where another replica computes the prompt, put its cost and the way of the KV in place of the own prefill."""
     terms = sheet.terms
     least, fixed, per_token = (sheet.figures[block + REMOTE] for block in _RESTORES)
@@ -136,45 +162,47 @@ def _divide(case: Case, sheet: Sheet, prefill: Floats, prompt: float) -> None:
         partner = case.partners.get(case.view.replicas[row].pool)
         if partner is None:
             continue
-        terms[TTFT, place] = prefill[place] = 0.0
+        terms[TTFT, place] = terms[INTERFERENCE, place] = 0.0
         terms[PAIRED, place] = partner.ranking.cost_ms
         # KV goes from server to server as it would come from a remote store; nothing is known of some hardware.
         terms[TRANSFER, place] = transfer[place] if transfer[place] < NEVER_MS else 0.0
 
 
 _RESTORES: Final = (Col.RESTORE_LEAST, Col.RESTORE_FIXED, Col.RESTORE_TOKEN)
-_BELOW: Final = np.arange(3)[:, None]
 
 
-def _reach(located: Located | None, at: At, prompt: float, count: int) -> Floats:
-    """Usable tokens up to each tier, (4, n): never more than the prompt, less where the index is unsure."""
+def _reach(located: Located | None, at: At, prompt: float) -> tuple[Floats | None, bool]:
+    """Usable tokens up to each tier, (4, n), and whether any may be the whole prompt; None where nothing is cached.
+
+    They are never more than the prompt, and less where the index is unsure.
+    """
     if located is None:
-        return np.zeros((4, count))
-    reach: Floats = np.minimum(located.reach[:, at], prompt)
+        return None, False
+    found = located.reach[:, at]
+    most = found.item(found.argmax())
+    if most <= 0:
+        return None, False
+    reach = found.astype(np.float64)
+    if most > prompt:
+        np.minimum(reach, prompt, out=reach)
     if located.confidence is not None:
-        reach = reach * located.confidence[at]
-    return reach
+        reach *= located.confidence[at]
+    return reach, most >= prompt
 
 
-def _prefill(sheet: Sheet, prompt: float, cached: Floats) -> Floats:
-    """Compute time of the uncached rest, ms; same shape as `cached`."""
-    figures, curve = sheet.figures, sheet.fleet.cost_model.curves.prefill[:, sheet.slate.at]
-    steps = np.ceil((prompt - cached) / figures[Col.CHUNK])
-    out: Floats = (steps - 1.0) * figures[Col.CHUNK_STEP]
-    out += at_tokens(curve, prompt) + figures[Col.PREFILL_FIXED]
-    if cached.any():
-        places = sheet.slate.places
-        knot = np.minimum(GRID.searchsorted(cached, side="right"), len(KNOTS) - 1) - 1
-        below = curve[knot, places]
-        share = (cached - GRID[knot]) / WIDTHS[knot]
-        out -= below + share * (curve[knot + 1, places] - below)
-        out *= steps > 0
+def _beside(sheet: Sheet, whole: Floats, prompt: float, cached: Floats, somewhere_whole: bool) -> Floats:
+    """Compute time of the uncached rest beside `whole`, ms; `cached` and it have shape (tiers, n)."""
+    figures, tiers, rest = sheet.figures, len(cached), prompt - cached
+    out: Floats = np.ceil(rest / figures[Col.CHUNK : Col.CHUNK + tiers])
+    out *= figures[Col.CHUNK_STEP : Col.CHUNK_STEP + tiers]
+    out -= sheet.fleet.cost_model.curves.each(cached, sheet.slate.rows[:tiers])
+    if somewhere_whole:
+        np.copyto(out, -whole, where=rest <= 0.0)
     return out
 
 
-def _restore(figures: Floats, held: Floats) -> Floats:
+def _restore(figures: Floats, held: Floats, out: Floats) -> Floats:
     """Time to restore what each lower tier holds, (3, n), each alone on its link."""
     moving = held * figures[Col.RESTORE_TOKEN : Col.RESTORE_TOKEN + 3]
     moving += figures[Col.RESTORE_FIXED : Col.RESTORE_FIXED + 3]
-    out: Floats = np.maximum(moving, figures[Col.RESTORE_LEAST : Col.RESTORE_LEAST + 3]) * (held > 0)
-    return out
+    return np.maximum(moving, figures[Col.RESTORE_LEAST : Col.RESTORE_LEAST + 3], out=out)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Final
-
-import numpy as np
-from numpy.typing import NDArray
 
 from backends.contracts import Random
 from policies.cost_model.columns import Floats
@@ -13,28 +13,32 @@ from policies.routing.columns import SlateColumns
 from policies.routing.plain import ATTEMPTS
 from policies.routing.request import PoolShare, RouteRequest
 
+MANY: Final = 128  # candidates from which it pays to look for the best before sorting
 SPILL_STATES_KEPT: Final = 1024
 
 
-def cheapest(cost: Floats, weight: Floats, rng: Random, *, near_ms: float, near_share: float) -> NDArray[np.intp]:
-    """Places by rising cost, at most ATTEMPTS. The first is drawn by weight from those nearly as cheap as the best.
+def cheapest(
+    cost: Floats, weights: Sequence[float], rng: Random, *, near_ms: float, near_share: float
+) -> tuple[list[int], float]:
+    """Places by rising cost, at most ATTEMPTS, and the cost of the first.
 
-    Several gateways that see the same idle replica would otherwise all send to it before any load report arrives.
+    The first is drawn by weight from those nearly as cheap as the best. Several gateways that see the same idle replica
+    would otherwise all send to it before any load report arrives.
     """
-    if cost.size > ATTEMPTS:
-        part = np.argpartition(cost, ATTEMPTS)[:ATTEMPTS]
-        order = part[np.argsort(cost[part], kind="stable")]
+    if cost.size > MANY:
+        order = cost.argpartition(ATTEMPTS)[:ATTEMPTS]
+        order = order[cost.take(order).argsort(kind="stable")]
     else:
-        order = np.argsort(cost, kind="stable")
-    sorted_cost = cost[order]
-    best = float(sorted_cost[0])
-    near = int(np.searchsorted(sorted_cost, best + max(near_ms, near_share * abs(best)), side="right"))
+        order = cost.argsort(kind="stable")[:ATTEMPTS]
+    places: list[int] = order.tolist()
+    costs: list[float] = cost.take(order).tolist()
+    best, first = costs[0], 0
+    near = bisect_right(costs, best + max(near_ms, near_share * abs(best)))
     if near > 1:
-        shares = np.cumsum(weight[order[:near]])
-        drawn = int(np.searchsorted(shares, rng.random() * shares[-1], side="right"))
-        if drawn:
-            order[: drawn + 1] = np.roll(order[: drawn + 1], 1)
-    return order
+        shares = list(accumulate([weights[place] for place in places[:near]]))
+        first = bisect_right(shares, rng.random() * shares[-1])
+        places.insert(0, places.pop(first))
+    return places, costs[first]
 
 
 class Spill:

@@ -55,8 +55,7 @@ class Case(msgspec.Struct):  # as `RouteRequest` is
     partners: Mapping[str, Partner] = _NOBODY  # by decode pool
 
 
-@dataclass(frozen=True, slots=True)
-class Charge:
+class Charge(msgspec.Struct, frozen=True):
     """Predicted work of the first row, in ms, for the queues it will stand in."""
 
     prefill_ms: float

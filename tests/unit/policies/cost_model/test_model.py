@@ -5,12 +5,11 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from backends.contracts import Expected
 from backends.profiles import Profile, load_profile
-from policies.cost_model.columns import KNOTS, Col
+from policies.cost_model.columns import Col
 from policies.cost_model.facts import PoolFacts
 from policies.cost_model.model import CostModel
 from tests.unit.policies.routing.fleet import of_replicas, snapshot
@@ -38,11 +37,10 @@ def cold(prompt: int) -> Expected:
 
 def predicted_ms(model: CostModel, prompt: int, row: int = 0) -> float:
     """Cold, idle: what the columns say."""
-    figures, curves = model.columns[:, row], model.curves
-    knots = np.array(KNOTS)
-    steps = -(-prompt // int(figures[Col.CHUNK])) - 1
-    front = np.interp(prompt, knots, curves.front[:, row])
-    return float(front + np.interp(prompt, knots, curves.prefill[:, row]) + steps * figures[Col.CHUNK_STEP])
+    figures = model.columns[:, row]
+    curves = model.curves.at(prompt, slice(row, row + 1))
+    steps = -(-prompt // int(figures[Col.CHUNK]))
+    return float(curves.sum() + figures[Col.PREFILL_FIXED] + steps * figures[Col.CHUNK_STEP])
 
 
 def model(prior: Profile, pools: dict[str, int]) -> CostModel:

@@ -11,6 +11,7 @@ from backends.contracts import Candidate, Decision
 from backends.located import Located
 from backends.profiles import FsTier, HostTier, Profile, load_profile
 from policies.cost_model.facts import PoolFacts
+from policies.cost_model.model import CostModel
 from tests.unit.policies.routing.fleet import Desk, of_replicas
 
 H200 = load_profile("h200", "vllm")
@@ -138,3 +139,32 @@ def test_a_full_batch_costs_the_wait_for_a_place() -> None:
     it.snapshot.table.exchanges[1] = FAST.max_batch - 1
     seen = evidence(it.decide(prompt_tokens=1000))
     assert seen["a/0"].terms["queue"] > seen["a/1"].terms["queue"] + 100
+
+
+def test_a_prompt_that_is_wholly_cached_computes_nothing() -> None:
+    decision = desk(2).decide(held(2, gpu={0: 40_000}, host={1: 8000}), prompt_tokens=8000)
+    assert decision.prefill_tokens == 0
+    seen = evidence(decision)
+    assert not {"prefill", "restore_host"} & seen["a/0"].terms.keys()
+    assert "prefill" not in seen["a/1"].terms
+    assert seen["a/1"].terms["restore_host"] > 0
+    assert evidence(desk().decide(held(1, gpu={0: 1}), prompt_tokens=0))["a/0"].terms.get("prefill", 0.0) == 0.0
+
+
+def test_a_slate_with_gaps_is_costed_like_one_without() -> None:
+    where = held(5, gpu={1: 9000, 3: 2000}, host={1: 12_000, 4: 30_000}, fs={3: 20_000})
+    costs = []
+    for left_out in (frozenset({"a/0"}), frozenset({"a/0", "a/2"})):
+        it = desk(5)
+        it.snapshot.table.exchanges[3] = 4
+        seen = evidence(it.decide(where, prompt_tokens=40_000, exclude=left_out))
+        costs.append([seen[name].terms for name in ("a/1", "a/3", "a/4")])
+    assert costs[0] == costs[1]
+
+
+def test_a_slate_follows_the_cost_model() -> None:
+    """What a slate keeps of its replicas' figures is of one fleet of one cost model."""
+    it, where = desk(), held(1, fs={0: 32_000})
+    assert it.decide(where, prompt_tokens=32_768).load_tiers == ("gpu",)
+    it.cost = CostModel({"a": PoolFacts(H200, obeys_load_tiers=False)})
+    assert it.decide(where, prompt_tokens=32_768).load_tiers is None

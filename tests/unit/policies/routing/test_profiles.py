@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from backends.profiles import load_profile
 from policies.cost_model.facts import PoolFacts
@@ -66,22 +67,30 @@ def test_equals_are_shared_by_weight_so_that_gateways_do_not_herd() -> None:
     hits = desk.spread(400)
     assert len(hits) == 4
     assert max(hits.values()) < 150
-    rng, weight = random.Random(2), np.array([3.0, 1.0, 1.0])
-    firsts = [int(cheapest(np.array([5.0, 5.1, 90.0]), weight, rng, near_ms=1, near_share=0)[0]) for _ in range(400)]
+    rng, weight = random.Random(2), (3.0, 1.0, 1.0)
+    firsts = [cheapest(np.array([5.0, 5.1, 90.0]), weight, rng, near_ms=1, near_share=0)[0][0] for _ in range(400)]
     assert 250 < firsts.count(0) < 350
     assert firsts.count(2) == 0
 
 
-def test_the_order_is_by_cost_and_as_long_as_retries_need() -> None:
-    cost = np.arange(40.0)[::-1].copy()
-    order = cheapest(cost, np.ones(40), random.Random(1), near_ms=0, near_share=0)
-    assert order.tolist() == list(range(39, 23, -1))
+def test_what_the_first_costs_is_told_with_the_order() -> None:
+    rng, cost = random.Random(2), np.array([5.1, 5.0, 90.0])
+    seen = {cheapest(cost, (1.0, 1.0, 1.0), rng, near_ms=1, near_share=0)[1] for _ in range(50)}
+    assert seen == {5.0, 5.1}
+
+
+@pytest.mark.parametrize("count", [40, 400])
+def test_the_order_is_by_cost_and_as_long_as_retries_need(count: int) -> None:
+    cost = np.arange(float(count))[::-1].copy()
+    order, least = cheapest(cost, (1.0,) * count, random.Random(1), near_ms=0, near_share=0)
+    assert order == list(range(count - 1, count - 17, -1))
+    assert least == 0.0
 
 
 def test_spill_waits_for_its_threshold_and_comes_back_late() -> None:
     desk = Desk({"home": 1, "away": 1})
     desk.decide()
-    slate = slate_columns(desk.router._view.slate((PoolShare("home"), PoolShare("away"))))
+    slate = slate_columns(desk.router._view.slate((PoolShare("home"), PoolShare("away"))), desk.cost)
     spill, request = Spill(), desk.request(spill_after_ms=500.0, spill_back_ms=100.0)
 
     def chosen(home_ms: float) -> int:
@@ -96,7 +105,7 @@ def test_spill_waits_for_its_threshold_and_comes_back_late() -> None:
 def test_one_pool_or_no_preference_is_never_spilled() -> None:
     desk = Desk({"home": 2})
     desk.decide()
-    slate = slate_columns(desk.router._view.slate((PoolShare("home"),)))
+    slate = slate_columns(desk.router._view.slate((PoolShare("home"),)), desk.cost)
     cost = np.array([1.0, 2.0])
     assert Spill().penalty(desk.request(spill_after_ms=500.0), slate, cost) is None
     both = Desk({"home": 1, "away": 1})
