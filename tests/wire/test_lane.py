@@ -67,7 +67,7 @@ class Line:
             head = await self.reader.readuntil(b"\r\n\r\n")
             if b"chunked" in head:
                 return head, await self.reader.readuntil(b"0\r\n\r\n")
-            length = int(head.partition(b"content-length: ")[2].partition(b"\r")[0])
+            length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0])
             return head, await self.reader.readexactly(length)
 
     async def ask(self, said: str = "hi", *, key: str = "", **fields: Any) -> tuple[bytes, bytes]:
