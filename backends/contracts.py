@@ -146,7 +146,7 @@ class Candidate:
     prefill: str = ""  # the replica that would prefill for this one; "" when it does so itself
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, as `Decision` is not
 class Expected:
     """What was known of the chosen replica when it was chosen; given back to the cost model with the real times."""
 

@@ -29,7 +29,7 @@ class Router:
     "Decide again" needs a fresh router over the same registry: a decision moves the memory of its policy.
     """
 
-    __slots__ = ("_clock", "_columns", "_default", "_peers", "_policies", "_registry", "_view")
+    __slots__ = ("_clock", "_columns", "_default", "_looks_up", "_peers", "_policies", "_registry", "_view")
 
     def __init__(
         self, registry: Registry, clock: Clock, *, default: str = "latency", peers: PeerTable | None = None
@@ -37,6 +37,7 @@ class Router:
         if default not in registry:
             raise ValueError(f"unknown routing policy {default!r}; known: {', '.join(registry)}")
         self._registry = registry
+        self._looks_up = {name: registry.looks_up(name) for name in registry}
         self._clock = clock
         self._default = default
         self._policies: dict[str, Policy] = {}
@@ -46,7 +47,7 @@ class Router:
 
     def looks_up(self, policy: str) -> bool:
         """Whether `policy` ("" for the default) asks where prompts are cached. Raises KeyError for an unknown one."""
-        return self._registry.looks_up(policy or self._default)
+        return self._looks_up[policy or self._default]
 
     def decide(
         self,
