@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Protocol
 
 import aiohttp
 import msgspec
 import structlog
 
 from backends.contracts import ReplicaState
+from backends.counters import Counters
 from backends.fleet import Fleet, Member
 from backends.probing.client import read_body
 from backends.supervisor import Supervisor
@@ -36,6 +38,18 @@ _models = msgspec.json.Decoder(_Models)
 _version = msgspec.json.Decoder(_Version)
 
 
+class CounterReader(Protocol):
+    """Somebody who wants to know what engines count."""
+
+    def wants(self, member: Member, *, asking: bool) -> bool:
+        """Whether a look at its counters would be of use now. `asking`: it would take a request of its own."""
+        ...
+
+    def took(self, member: Member, counters: Counters) -> None:
+        """One look."""
+        ...
+
+
 class HealthProber:
     """Probes every member of the fleet at its pool's pace until it leaves.
 
@@ -43,11 +57,17 @@ class HealthProber:
     that is merely busy does not do, or the member has left. It may hear of the same one again and again.
     """
 
-    __slots__ = ("_emptied", "_fleet", "_session", "_supervisor", "_tasks")
+    __slots__ = ("_counters", "_emptied", "_fleet", "_session", "_supervisor", "_tasks")
 
     def __init__(
-        self, fleet: Fleet, session: aiohttp.ClientSession, supervisor: Supervisor, emptied: Callable[[str], None]
+        self,
+        fleet: Fleet,
+        session: aiohttp.ClientSession,
+        supervisor: Supervisor,
+        emptied: Callable[[str], None],
+        counters: CounterReader | None = None,
     ) -> None:
+        self._counters = counters
         self._fleet = fleet
         self._emptied = emptied
         self._session = session
@@ -132,3 +152,14 @@ class HealthProber:
         status, body = await self._get(member, path)
         if status == 200:
             self._fleet.report(member, member.kind.parse_load(body, self._fleet.clock.monotonic()))
+            await self._read_counters(member, body)
+
+    async def _read_counters(self, member: Member, load: bytes) -> None:
+        """Look at the counters, in the body of the load where they are in it."""
+        spec, reader = member.kind.spec, self._counters
+        asking = spec.counters_path != spec.load_path
+        if reader is None or not spec.counters_path or not reader.wants(member, asking=asking):
+            return
+        status, body = await self._get(member, spec.counters_path) if asking else (200, load)
+        if status == 200:
+            reader.took(member, member.kind.parse_counters(body))

@@ -22,6 +22,7 @@ from gateway.attempt import AttemptKit
 from gateway.book import ContractBook
 from gateway.config.diff import Change
 from gateway.config.model import Config, Cors
+from gateway.counting import CounterFeed
 from gateway.dialects.counting import count_messages
 from gateway.dialects.plain import Plain
 from gateway.dialects.registry import Dialect, standard
@@ -88,6 +89,7 @@ class App:
         self._media = build_media_guard()
         self.peers = PeerTable()
         self._costs = Costs()
+        self._counting = CounterFeed(self._costs, lambda pool: self.book.contracts[pool].terms, clock)
         self.kv = KvCache(config, self.fleet, clock)
         self._router = Router(builtin_policies(), clock, peers=self.peers)
         self._load(config)
@@ -161,7 +163,9 @@ class App:
             self._filter.session = self._session
             self.book.watch(self._session, self.supervisor)
             self.kv.start(self._session, self.supervisor)
-            self._prober = HealthProber(self.fleet, self._session, self.supervisor, self.kv.emptied)
+            self._prober = HealthProber(
+                self.fleet, self._session, self.supervisor, self._emptied, counters=self._counting
+            )
             self._prober.watch(*self.fleet.apply(self.pipeline.runtime.specs()))
             yield
 
@@ -203,7 +207,14 @@ class App:
         chosen |= {tenant.routing for tenant in config.tenants if tenant.routing}
         looks_up = any(self._router.looks_up(policy) for policy in chosen)
         self.kv.load(config, looks_up=looks_up)
-        self._costs.follow(pool_facts(config), wanted=looks_up)
+        facts = pool_facts(config)
+        self._counting.follow(facts)
+        self._costs.follow(facts, wanted=looks_up)
+
+    def _emptied(self, replica: str) -> None:
+        """The replica's process has ended, or the replica has left."""
+        self.kv.emptied(replica)
+        self._counting.forget(replica)
 
     def drain(self) -> None:
         """From now on `/readyz` says 503 and answers end their connections."""

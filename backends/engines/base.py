@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from backends.contracts import EngineFailure, Load
+from backends.counters import Counters
 from backends.engines.handover import Handover
 
 
@@ -22,6 +23,7 @@ class EngineSpec:
     reasoning_field: str  # delta/message field that carries reasoning
     idle_limit_s: float  # reuse a pooled connection only when idle for less than this
     lower_priority_first: bool  # the engine's `priority` order
+    counters_path: str = ""  # what `parse_counters` reads
     paths: frozenset[str] = frozenset()  # POST endpoints that this kind serves
     fact_paths: tuple[str, ...] = ()  # GET: what `facts` reads, beside /v1/models, /version and /openapi.json
     cached_tokens_flag: str = ""  # the flag without which usage does not tell cached tokens
@@ -36,6 +38,10 @@ class EngineKind(Protocol):
 
     def parse_load(self, body: bytes, now_s: float) -> Load:
         """Read the body of `spec.load_path`. Unknown or missing figures stay 0; never raises."""
+        ...
+
+    def parse_counters(self, body: bytes) -> Counters:
+        """Read the body of `spec.counters_path`. Unknown, missing or negative figures stay 0; never raises."""
         ...
 
     def failure(self, status: int, content_type: str, body: bytes, retry_after: str = "") -> EngineFailure:

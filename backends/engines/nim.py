@@ -22,6 +22,7 @@ class Nim(Sglang):
         name="nim",
         ready_path="/v1/health/ready",
         load_path="/v1/metrics",  # Prometheus text of the SGLang inside
+        counters_path="/v1/metrics",
         abort_path="",  # not exposed; closing the connection is enough
         rid_field="rid",
         reasoning_field="reasoning_content",

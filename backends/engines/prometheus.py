@@ -10,17 +10,22 @@ _LABEL = re.compile(rb'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 class Gauges:
-    """Finds the samples of a few fixed metric names; the rest of the body is skipped at the regex engine's speed."""
+    """Finds the samples of a few fixed metric names of one engine, all of which begin with its name and a colon.
+
+    The rest of the body is skipped at the speed of a search for that beginning, which has to be told with the end of
+    the line before it: a pattern that may begin at any line's start takes eight times as long.
+    """
 
     __slots__ = ("_pattern",)
 
     def __init__(self, *names: str) -> None:
-        wanted = "|".join(re.escape(name) for name in names).encode()
-        self._pattern = re.compile(rb"^(" + wanted + rb")(?:\{(.*)\})? (\S+)", re.MULTILINE)
+        engine = names[0].partition(":")[0]
+        rests = "|".join(re.escape(name.removeprefix(f"{engine}:")) for name in names)
+        self._pattern = re.compile(rf"\n({engine}:(?:{rests}))(?:\{{(.*)\}})? (\S+)".encode())
 
     def samples(self, body: bytes) -> Iterator[tuple[str, Mapping[str, str], float]]:
         """(name, labels, value) of each wanted sample; values that are no finite number are left out."""
-        for found in self._pattern.finditer(body):
+        for found in self._pattern.finditer(b"\n" + body):
             try:
                 value = float(found[3])
             except ValueError:

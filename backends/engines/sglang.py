@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from backends.contracts import EngineFailure, Fault, Load
+from backends.counters import Copies, Counters
 from backends.engines.base import EngineSpec
 from backends.engines.errors import classify, opaque, read_error
 from backends.engines.handover import Handover, Link, read, written
@@ -18,6 +19,15 @@ _WAITING = "sglang:num_queue_reqs"
 _KV_USED = "sglang:token_usage"
 _CAPACITY = "sglang:max_total_num_tokens"
 _GAUGES = Gauges(_RUNNING, _WAITING, _KV_USED, _CAPACITY)
+_GENERATED = "sglang:generation_tokens_total"
+_PER_STEP = "sglang:spec_accept_length"
+_LOADED = "sglang:load_back_tokens_total"
+_LOADS, _LOAD_S = "sglang:load_back_duration_seconds_count", "sglang:load_back_duration_seconds_sum"
+_READ = "sglang:prefetched_tokens_total"
+# Only storage that measures itself (3FS, Mooncake) fills these.
+_READS, _READ_RATES = "sglang:prefetch_bandwidth_count", "sglang:prefetch_bandwidth_sum"
+_COUNTERS = Gauges(_GENERATED, _PER_STEP, _LOADED, _LOADS, _LOAD_S, _READ, _READS, _READ_RATES)
+_RATE_UNIT = float(1 << 30)  # what the bandwidths are in, bytes per second
 # Fields only the gateway sets: an engine that refuses one is not refusing the client.
 _STEERING = re.compile(r"dp_rank|X-Data-Parallel-Rank|bootstrap|Duplicate request ID")
 _ABORTED = b'"finish_reason":"abort"'
@@ -62,6 +72,7 @@ class Sglang:
         name="sglang",
         ready_path="/ready",  # a flag; /health generates a token and takes a second
         load_path="/v1/loads",
+        counters_path="/metrics",  # only with --enable-metrics
         abort_path="/abort_request",
         rid_field="rid",
         reasoning_field="reasoning_content",
@@ -89,6 +100,23 @@ class Sglang:
     def parse_load(self, body: bytes, now_s: float) -> Load:
         """Sum `/v1/loads` over the DP ranks; `kv_used` is their mean. Prometheus text is read too."""
         return _from_json(body, now_s) if body.lstrip()[:1] == b"{" else _from_metrics(body, now_s)
+
+    def parse_counters(self, body: bytes) -> Counters:
+        """Sum `/metrics` over the DP ranks, of whose TP ranks each says the same of itself."""
+        totals: dict[str, float] = {}
+        speculating = 0
+        for name, labels, value in _COUNTERS.samples(body):
+            # Hybrid models restore their states from pools of their own.
+            if value > 0.0 and _is_first(labels) and labels.get("pool", "kv") == "kv":
+                totals[name] = totals.get(name, 0.0) + value
+                speculating += name == _PER_STEP
+        get = totals.get
+        return Counters(
+            generated=get(_GENERATED, 0.0),
+            per_step=get(_PER_STEP, 0.0) / max(speculating, 1),
+            host=Copies(count=get(_LOADS, 0.0), tokens=get(_LOADED, 0.0), seconds=get(_LOAD_S, 0.0)),
+            fs=Copies(count=get(_READS, 0.0), tokens=get(_READ, 0.0), rates=_RATE_UNIT * get(_READ_RATES, 0.0)),
+        )
 
     def failure(self, status: int, content_type: str, body: bytes, retry_after: str = "") -> EngineFailure:
         """Flat errors on Chat and Completions, nested on Responses, Anthropic's on Messages, `detail` from routes."""
@@ -162,7 +190,7 @@ def _from_metrics(body: bytes, now_s: float) -> Load:
     totals = dict.fromkeys((_RUNNING, _WAITING, _KV_USED, _CAPACITY), 0.0)
     ranks = 0
     for name, labels, value in _GAUGES.samples(body):
-        if labels.get("tp_rank", "0") == "0" and labels.get("pp_rank", "0") == "0":
+        if _is_first(labels):
             totals[name] += value
             ranks += name == _KV_USED
     return Load(
@@ -172,6 +200,11 @@ def _from_metrics(body: bytes, now_s: float) -> Load:
         kv_capacity_tokens=int(totals[_CAPACITY]),
         at_s=now_s,
     )
+
+
+def _is_first(labels: Mapping[str, str]) -> bool:
+    """Whether a sample is of the first rank of its DP rank, or of no rank."""
+    return labels.get("tp_rank", "0") == "0" and labels.get("pp_rank", "0") == "0"
 
 
 def _number(rank: Mapping[str, object], key: str) -> float:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from backends.contracts import EngineFailure, Fault, Load
+from backends.counters import Copies, Counters
 from backends.engines.base import EngineSpec
 from backends.engines.errors import classify, opaque, read_error
 from backends.engines.handover import Handover, Link, read, written
@@ -20,6 +21,13 @@ _WAITING = "vllm:num_requests_waiting"
 _KV_USED = "vllm:kv_cache_usage_perc"
 _CONFIG = "vllm:cache_config_info"
 _GAUGES = Gauges(_RUNNING, _WAITING, _KV_USED, _CONFIG)
+_GENERATED = "vllm:generation_tokens_total"
+_DRAFTS = "vllm:spec_decode_num_drafts_total"
+_ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
+# Bytes, seconds and number of copies over the link, each added up over the ranks; then of the reads of each lower tier.
+_LOADS, _LOADED, _LOAD_S = (f"vllm:kv_offload_load_{name}" for name in ("size_count", "bytes_total", "time_total"))
+_READ, _READ_S = "vllm:kv_offload_tiering_read_bytes_total", "vllm:kv_offload_tiering_read_time_total"
+_COUNTERS = Gauges(_GENERATED, _DRAFTS, _ACCEPTED, _LOADS, _LOADED, _LOAD_S, _READ, _READ_S)
 _SERVER_INFO = "/server_info?config_format=json"  # only with VLLM_SERVER_DEV_MODE=1
 # Fields only the gateway sets: an engine that refuses one is not refusing the client.
 _STEERING = re.compile(r"data_parallel_rank|kv_transfer_params|Duplicate request id", re.IGNORECASE)
@@ -92,6 +100,7 @@ class Vllm:
         name="vllm",
         ready_path="/health",
         load_path="/metrics",
+        counters_path="/metrics",
         abort_path="",  # it aborts within 0.3 s of the connection closing
         rid_field="request_id",
         reasoning_field="reasoning",
@@ -135,6 +144,22 @@ class Vllm:
                 )
         share = sum(used) / len(used) if used else 0.0
         return Load(running=running, waiting=waiting, kv_used=share, kv_capacity_tokens=capacity, at_s=now_s)
+
+    def parse_counters(self, body: bytes) -> Counters:
+        """Sum `/metrics` over the engines. Reads of files are not counted one by one."""
+        totals: dict[str, float] = {}
+        for name, labels, value in _COUNTERS.samples(body):
+            # A lower tier is named by its place and kind, e.g. "1:fs".
+            if value > 0.0 and labels.get("tier", ":fs").endswith(":fs"):
+                totals[name] = totals.get(name, 0.0) + value
+        get = totals.get
+        return Counters(
+            generated=get(_GENERATED, 0.0),
+            drafts=get(_DRAFTS, 0.0),
+            accepted=get(_ACCEPTED, 0.0),
+            host=Copies(count=get(_LOADS, 0.0), bytes=get(_LOADED, 0.0), seconds=get(_LOAD_S, 0.0)),
+            fs=Copies(bytes=get(_READ, 0.0), seconds=get(_READ_S, 0.0)),
+        )
 
     def failure(self, status: int, content_type: str, body: bytes, retry_after: str = "") -> EngineFailure:
         """Nested errors, Anthropic's on /v1/messages, a bare string for 401, `detail` from the router."""

@@ -106,10 +106,13 @@ class Endpoints:
         return _text(body) if isinstance(body, str) else _json(body, status)
 
     def _facts(self) -> Facts:
+        engine = self._driver.engine
         return Facts(
             served=self._served,
-            state=self._driver.engine.state(),
+            state=engine.state(),
             counters=self._counters,
+            loaded=engine.tiers.loaded,
+            read=engine.tiers.read,
             kv_port=self._ports[0],
             replay_port=self._ports[1],
             in_flight=self._generator.in_flight,

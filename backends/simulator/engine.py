@@ -50,6 +50,7 @@ class EngineState:
     used_tokens: int
     capacity_tokens: int
     context_tokens: int  # in the decode batch
+    steps: int  # decode steps since the start, counted once for each stream in them
 
 
 class Engine:
@@ -77,6 +78,7 @@ class Engine:
         self._prefilling: list[Run] = []
         self._decoding: list[Run] = []
         self._context = 0  # tokens in the decode batch
+        self._steps = 0  # decode steps, once for each stream
         self._action: Action | None = None
         self._front_free_at = 0.0
         self._hold_until = 0.0  # the scheduler loop stands still
@@ -167,6 +169,7 @@ class Engine:
             used_tokens=self.tiers.pool.in_use * size,
             capacity_tokens=self.tiers.pool.capacity * size,
             context_tokens=self._context,
+            steps=self._steps,
         )
 
     def estimate_ttft_s(self, request: SimRequest, now: float) -> float:
@@ -338,6 +341,7 @@ class Engine:
         """Let each stream take `steps` decode steps that end at `now`; those with all their tokens end."""
         rate = self.profile.tokens_per_step
         ended = []
+        self._steps += steps * len(streams)
         for run in streams:
             before, after = run.tokens_after(0, rate), run.tokens_after(steps, rate)
             self._context += after - before

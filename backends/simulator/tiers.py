@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from backends.contracts import Tier
 from backends.profiles import Profile
 from backends.simulator.kvcache import Block, BlockPool, FsStore, LruStore
 from backends.simulator.requests import Cached, Cleared, KvEvent, Removed, SimRequest, Stored
 from backends.simulator.timing import Run
+
+
+@dataclass(slots=True)
+class Copied:
+    """Totals of the copies out of one tier, as an engine times them: from the first byte to the last, no waiting."""
+
+    count: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+
+    def add(self, tokens: int, each_s: float) -> None:
+        """One more copy, of `each_s` seconds per token."""
+        self.count += 1
+        self.tokens += tokens
+        self.seconds += tokens * each_s
 
 
 class KvTiers:
@@ -20,6 +36,8 @@ class KvTiers:
         self.host = LruStore(profile.host.capacity_tokens // size) if profile.host else None
         self.fs = fs or (FsStore(profile.fs, size) if profile.fs else None)
         self.link_free_at = 0.0  # the host-to-GPU copies' FIFO
+        self.loaded = Copied()  # from host memory to the GPU
+        self.read = Copied()  # from files to host memory
         self._profile = profile
         self._size = size
         self._whole_prompt_hits = whole_prompt_hits and self.host is not None
@@ -71,14 +89,20 @@ class KvTiers:
 
     def begin_read(self, found: Cached, now: float) -> float:
         """Queue the files of a hit; returns when they are in host memory."""
-        return self.fs.read(found.fs, now) if self.fs is not None and found.fs else now
+        if self.fs is None or not found.fs:
+            return now
+        self.read.add(found.fs, self.fs.tier.bytes_per_token / self.fs.tier.bytes_per_s)
+        return self.fs.read(found.fs, now)
 
     def begin_copy(self, found: Cached, now: float) -> tuple[float, float]:
         """Queue the copy of a hit; returns (until when it holds the scheduler loop, when it is done)."""
         start = max(now, self.link_free_at)
         took = self.copy_s(found)
         self.link_free_at = start + took
-        free = self._profile.host.free_s if self._profile.host else 0.0
+        free = 0.0
+        if (host := self._profile.host) is not None:
+            self.loaded.add(found.host + found.fs, host.bytes_per_token / host.bytes_per_s)
+            free = host.free_s
         return start + max(took - free, 0.0), self.link_free_at
 
     def restored(self, run: Run) -> None:

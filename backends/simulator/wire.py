@@ -14,6 +14,7 @@ from backends.simulator.calls import Call, Choice, Kind, Usage
 from backends.simulator.engine import EngineState, Scheduling
 from backends.simulator.metrics import Counters
 from backends.simulator.options import SimOptions
+from backends.simulator.tiers import Copied
 
 encode = msgspec.json.encode
 DONE = b"[DONE]"
@@ -50,6 +51,8 @@ class Facts:
     served: Served
     state: EngineState
     counters: Counters
+    loaded: Copied
+    read: Copied
     kv_port: int | None
     replay_port: int | None
     in_flight: int  # generations being answered

@@ -3,10 +3,12 @@
 import asyncio
 
 import aiohttp
+import pytest
 
 from backends.contracts import ReplicaState
+from backends.counters import Counters
 from backends.engines import builtin
-from backends.fleet import Fleet, PoolSpec
+from backends.fleet import Fleet, Member, PoolSpec
 from backends.health import HealthProber
 from backends.supervisor import Supervisor
 from tests.support.app import config_of, gateway, pool_of
@@ -36,6 +38,45 @@ async def test_bodies_that_come_in_pieces_are_read_whole() -> None:
         prober = HealthProber(fleet, session, supervisor, list[str]().append)
         assert await prober.probe(member, models=True) == (ReplicaState.READY, "")
         assert (member.load.running, member.load.waiting) == (3, 2)
+        fleet.apply([])
+
+
+class Reader:
+    """Wants every look."""
+
+    def __init__(self) -> None:
+        self.asked: list[bool] = []
+        self.looks: list[Counters] = []
+
+    def wants(self, member: Member, *, asking: bool) -> bool:
+        self.asked.append(asking)
+        return True
+
+    def took(self, member: Member, counters: Counters) -> None:
+        self.looks.append(counters)
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_counters_come_with_the_load_or_are_asked_for(told: bool) -> None:
+    paths: list[str] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            path = (await read_request(reader)).split(b" ", 2)[1].decode()
+            paths.append(path)
+            status = 200 if told or path != "/metrics" else 404
+            body = b"vllm:generation_tokens_total 7\nsglang:generation_tokens_total 9\n"
+            writer.write(b"HTTP/1.1 %d X\r\ncontent-length: %d\r\n\r\n" % (status, len(body)) + body)
+
+    async with raw_server(answer) as url, aiohttp.ClientSession() as session:
+        fleet, reader = Fleet(builtin(), ManualClock()), Reader()
+        members, _ = fleet.apply([PoolSpec(kind, kind, "glm", (url,)) for kind in ("vllm", "sglang")])
+        prober = HealthProber(fleet, session, Supervisor(), list[str]().append, counters=reader)
+        for member in members:
+            assert (await prober.probe(member, models=False))[0] is ReplicaState.READY
+        assert paths == ["/health", "/metrics", "/ready", "/v1/loads", "/metrics"]
+        assert reader.asked == ([False, True] if told else [True])
+        assert [look.generated for look in reader.looks] == ([7.0, 9.0] if told else [])
         fleet.apply([])
 
 

@@ -142,7 +142,8 @@ def _metrics(facts: Facts) -> str:
     name = facts.served.options.model
     ranks = f'engine_type="unified",model_name="{name}",moe_ep_rank="0",pp_rank="0",tp_rank="0"'
     totals = f'engine_type="unified",model_name="{name}"'
-    return exposition(_gauges(facts), ranks) + exposition(_totals(facts), totals)
+    caches = 'cache_type="HiRadixCache",dp_rank="0",pp_rank="0",tp_rank="0"'
+    return exposition(_gauges(facts), ranks) + exposition(_totals(facts), totals) + exposition(_copies(facts), caches)
 
 
 def _gauges(facts: Facts) -> Iterator[Sample]:
@@ -156,7 +157,8 @@ def _gauges(facts: Facts) -> Iterator[Sample]:
     yield "sglang:context_len", "gauge", "", facts.served.max_len
     yield "sglang:cache_hit_rate", "gauge", "", counts.cached / counts.prompt_tokens if counts.prompt_tokens else 0
     yield "sglang:gen_throughput", "gauge", "", 0
-    yield "sglang:spec_accept_length", "gauge", "", facts.served.profile.tokens_per_step
+    per_step = facts.served.profile.tokens_per_step
+    yield "sglang:spec_accept_length", "gauge", "", per_step if per_step > 1 and facts.state.steps else 0
 
 
 def _totals(facts: Facts) -> Iterator[Sample]:
@@ -179,6 +181,25 @@ def _totals(facts: Facts) -> Iterator[Sample]:
         yield f"sglang:{name}_bucket", "histogram", 'le="+Inf"', count
         yield f"sglang:{name}_count", "histogram", "", count
         yield f"sglang:{name}_sum", "histogram", "", total
+
+
+def _copies(facts: Facts) -> Iterator[Sample]:
+    """The hierarchical cache's transfers. Real storage on files does not tell its bandwidth; 3FS and Mooncake do."""
+    profile, loaded, read = facts.served.profile, facts.loaded, facts.read
+    if profile.host is None or not loaded.count:
+        return
+    yield "sglang:load_back_tokens_total", "counter", 'pool="kv"', loaded.tokens
+    yield "sglang:load_back_bytes_total", "counter", "", loaded.tokens * profile.host.bytes_per_token
+    yield "sglang:load_back_duration_seconds_bucket", "histogram", 'le="+Inf"', loaded.count
+    yield "sglang:load_back_duration_seconds_count", "histogram", "", loaded.count
+    yield "sglang:load_back_duration_seconds_sum", "histogram", "", loaded.seconds
+    if profile.fs is not None and read.count:
+        yield "sglang:prefetched_tokens_total", "counter", "", read.tokens
+        if (each_s := profile.fs.bytes_per_token / profile.fs.bytes_per_s) > 0:
+            rate = profile.host.bytes_per_token / each_s / (1 << 30)  # of one rank
+            yield "sglang:prefetch_bandwidth_bucket", "histogram", 'le="+Inf"', read.count
+            yield "sglang:prefetch_bandwidth_count", "histogram", "", read.count
+            yield "sglang:prefetch_bandwidth_sum", "histogram", "", read.count * rate
 
 
 def _metadata(facts: Facts) -> Any:

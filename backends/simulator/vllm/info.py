@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -135,6 +136,8 @@ def _samples(facts: Facts) -> Iterator[Sample]:
         yield "vllm:request_success_total", "counter", f'finished_reason="{reason}"', value
     yield "vllm:admission_rejections_total", "counter", 'reason="max_num_queued_reqs"', counts.rejected
     yield "vllm:num_preemptions_total", "counter", "", 0
+    yield from _drafts(facts)
+    yield from _copies(facts)
     yield from _histograms(facts)
     size = facts.served.profile.block_tokens
     labels = (
@@ -143,6 +146,33 @@ def _samples(facts: Facts) -> Iterator[Sample]:
         'prefix_caching_hash_algo="sha256_cbor"'
     )
     yield "vllm:cache_config_info", "gauge", labels, 1
+
+
+def _drafts(facts: Facts) -> Iterator[Sample]:
+    """Speculative decoding, where there is any. The token that every step gives is no draft token."""
+    steps, kept = facts.state.steps, facts.served.profile.tokens_per_step - 1.0
+    if kept <= 0.0:
+        return
+    yield "vllm:spec_decode_num_drafts_total", "counter", "", steps
+    yield "vllm:spec_decode_num_draft_tokens_total", "counter", "", steps * math.ceil(kept)
+    yield "vllm:spec_decode_num_accepted_tokens_total", "counter", "", round(steps * kept)
+
+
+def _copies(facts: Facts) -> Iterator[Sample]:
+    """The offloading connector's transfers, of one rank; a lower tier's show once there are any."""
+    profile, loaded, read = facts.served.profile, facts.loaded, facts.read
+    if profile.host is None:
+        return
+    moved = loaded.tokens * profile.host.bytes_per_token
+    yield "vllm:kv_offload_load_bytes_total", "counter", "", moved
+    yield "vllm:kv_offload_load_time_total", "counter", "", loaded.seconds
+    yield "vllm:kv_offload_load_size_bucket", "histogram", 'le="+Inf"', loaded.count
+    yield "vllm:kv_offload_load_size_count", "histogram", "", loaded.count
+    yield "vllm:kv_offload_load_size_sum", "histogram", "", moved
+    if profile.fs is not None and read.count:
+        moved = read.tokens * profile.fs.bytes_per_token
+        yield "vllm:kv_offload_tiering_read_bytes_total", "counter", 'tier="1:fs"', moved
+        yield "vllm:kv_offload_tiering_read_time_total", "counter", 'tier="1:fs"', read.seconds
 
 
 def _histograms(facts: Facts) -> Iterator[Sample]:
