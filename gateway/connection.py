@@ -13,6 +13,8 @@ from gateway.heads import Head, read_head
 
 _BODY_PATIENCE_S = 1.0
 _GATHER_LIMIT = 4 * 1024 * 1024  # bytes of a body that are waited for here
+_HELD_LIMIT = 64 * 1024  # bytes that are read ahead while a lane serves; less, and nobody would notice a client leave
+_LINGER_S = 5.0  # for a client to take what was written before its connection was closed
 
 
 class Running(Protocol):
@@ -81,8 +83,8 @@ class Connection:
     base can be compiled.
     """
 
-    __slots__ = ("_body_at", "_caller", "_edge", "_handler", "_held", "_lane", "_last", "_loop", "_missing", "_owed",
-                 "_patience", "_patience_until", "_pieces", "_repeated", "_running", "_silence",
+    __slots__ = ("_body_at", "_caller", "_edge", "_full", "_handler", "_held", "_lane", "_last", "_loop", "_missing",
+                 "_owed", "_patience", "_patience_until", "_pieces", "_reading", "_repeated", "_running", "_silence",
                  "transport")  # fmt: skip
 
     _caller: Caller
@@ -101,6 +103,8 @@ class Connection:
         self._running: Running | bool = False  # True: a lane is about to say what it is
         self._last = False  # no further request is served
         self._held = b""  # came while a lane served
+        self._reading = True  # as far as this is about the transport
+        self._full = False  # the client is slower than what is written to it
         self._pieces: list[bytes] = []  # of a request whose body is not all there
         self._body_at = self._missing = 0
 
@@ -125,21 +129,21 @@ class Connection:
         self._silence = self._loop.call_at(self._patience_until, self._still_silent)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Stop the clocks and the exchange."""
+        """Stop the clocks and the exchange, and let go of everything: collections of garbage are rare."""
         self.transport = None
         self._edge.clients.discard(self)
-        for timer in (self._silence, self._patience):
-            if timer is not None:
-                timer.cancel()
+        self._stop_clocks()
+        self._pieces, self._held = [], b""
         running, self._running = self._running, False
         if not isinstance(running, bool):
             running.cancel()
-        if self._handler is not None:
-            self._handler.connection_lost(exc)
+        handler, self._handler = self._handler, None
+        if handler is not None:
+            handler.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Let a lane serve an everyday request; give everything else to aiohttp."""
-        if self._running is not False:
+        if self._running is not False or self._held:
             self._hold(data)
         elif self._pieces:
             self._gather(data)
@@ -150,14 +154,18 @@ class Connection:
         """The client sends no more; the transport closes."""
 
     def pause_writing(self) -> None:
-        """The client is slower than what aiohttp writes; a lane looks at the transport itself."""
+        """The client is slower than what is written. A lane looks at the transport itself."""
+        self._full = True
         if self._handler is not None:
             self._handler.pause_writing()
 
     def resume_writing(self) -> None:
-        """See `pause_writing`."""
+        """The client has taken most of it."""
+        self._full = False
         if self._handler is not None:
             self._handler.resume_writing()
+        if self._running is False:
+            self._read_on()
 
     # --- who serves ---
 
@@ -193,6 +201,8 @@ class Connection:
                 return
             handler = self._handler = self._edge.handler(self)
             handler.connection_made(self.transport)
+            if self._full:
+                handler.pause_writing()
         if not self._owed:
             head = read_head(data)
             self._owed = len(head.block) + head.length if head is not None else -1
@@ -253,19 +263,31 @@ class Connection:
             self.end()
             return
         self._patience_until = self._loop.time() + self._edge.keepalive_s
-        if self._held:
-            self._loop.call_soon(self._release)
+        if self._full:  # no further request until it has taken more of the answers
+            self._stop_reading()
+        elif self._held:
+            self._loop.call_soon(self._read_on)
 
     def _hold(self, data: bytes) -> None:
         """A client that does not wait for its answer waits until it is there."""
-        if not self._held and self.transport is not None and not self.transport.is_closing():
-            self.transport.pause_reading()
         self._held += data
+        if len(self._held) > _HELD_LIMIT:
+            self._stop_reading()
 
-    def _release(self) -> None:
-        data, self._held = self._held, b""
-        if self.transport is not None and not self.transport.is_closing():
+    def _stop_reading(self) -> None:
+        if self._reading and self.transport is not None and not self.transport.is_closing():
+            self._reading = False
+            self.transport.pause_reading()
+
+    def _read_on(self) -> None:
+        """Go on with what was held, and read."""
+        if self.transport is None or self.transport.is_closing() or self._running is not False:
+            return
+        if not self._reading:
+            self._reading = True
             self.transport.resume_reading()
+        data, self._held = self._held, b""
+        if data:
             self.data_received(data)
 
     # --- the end ---
@@ -275,17 +297,28 @@ class Connection:
         self._last = True
         if self._running is not False:
             return
-        if self._handler is not None:
+        if self._handler is not None and not self._handler.idle:
             self._handler.close()
         else:
             self.end()
 
     def end(self) -> None:
-        """Close the connection once what was written has been sent."""
+        """Close the connection once what was written has been sent, or has not been for long."""
+        self._stop_clocks()
+        self._pieces = []
+        transport = self.transport
+        if transport is None:
+            return
+        self._silence = self._loop.call_later(_LINGER_S, transport.abort)
         if self._handler is not None:
             self._handler.force_close()
-        elif self.transport is not None:
-            self.transport.close()
+        else:
+            transport.close()
+
+    def _stop_clocks(self) -> None:
+        for timer in (self._silence, self._patience):
+            if timer is not None:
+                timer.cancel()
 
     def _still_silent(self) -> None:
         """End a connection on which nobody asks; aiohttp looks itself once it was asked."""

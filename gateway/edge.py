@@ -155,6 +155,8 @@ class EdgeServer(web.Server):
             response = await handler(request, variable)
         except GatewayError as error:
             response = self.write_error(error, dialect, request.headers.get("X-Request-Id", ""))
+        if request.method == hdrs.METH_CONNECT:  # what follows is no request to the client, but would be one to us
+            response.force_close()
         self._share(request, response)
         return response
 

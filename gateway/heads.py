@@ -31,8 +31,8 @@ class Head(NamedTuple):
 def read_head(data: bytes) -> Head | None:
     """The head that `data` begins with, when all of it is there and nothing in it can be read in two ways.
 
-    Every name is given once, values are printable ASCII, the path needs no decoding and has no query, and the body
-    is framed by its length alone.
+    Every name is given once, values are printable ASCII, the path needs no decoding and has no query, and the body is
+    framed by its length alone, which that of CONNECT is not to everybody.
     """
     stop = data.find(_END, 0, _LIMIT)
     if stop < 0:
@@ -46,7 +46,9 @@ def read_head(data: bytes) -> Head | None:
             return None
         headers.add(field[1].decode(), field[2].decode())
     names = {name.lower() for name in headers}
-    if asked is None or len(names) != len(lines) or "host" not in names or not names.isdisjoint(_SPECIAL):
+    if asked is None or asked[1] == b"CONNECT" or len(names) != len(lines):
+        return None
+    if "host" not in names or not names.isdisjoint(_SPECIAL):
         return None
     length = headers.get("content-length", "0")
     if headers.get("connection", "keep-alive").lower() != "keep-alive" or _LENGTH.fullmatch(length) is None:

@@ -32,7 +32,7 @@ from gateway.outgoing import engine_request
 from gateway.pairing import Pairing
 from gateway.placement import BYTES_PER_TOKEN, Placement
 from gateway.runtime import Runtime
-from gateway.stream import ClientStream
+from gateway.stream import ClientStream, flowing
 from gateway.telemetry.hub import Telemetry
 from policies.retry import RetryBudget, may_retry
 
@@ -115,6 +115,9 @@ class Pipeline:
         x = self.open(caller, dialect, stream or ClientStream.of(request, close=self.draining))
         x.keeper = keeper
         await self.through(x, self._serve(x, caller, request, body))
+        # The next request is not read before this client has taken most of the answer.
+        if not x.stream.flowing and not await flowing(x.stream, x.runtime.config.listen.request_timeout_s):
+            x.stream.abort()
         return x.stream.response()
 
     async def through(self, x: Exchange, serving: Coroutine[Any, Any, None]) -> None:

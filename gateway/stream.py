@@ -169,6 +169,11 @@ class ClientStream:
         self._write(data + b"0\r\n\r\n" if self.chunked else data)
         self.ended = True
 
+    def abort(self) -> None:
+        """End the connection at once; what the client has not taken is lost."""
+        if self._transport is not None:
+            self._transport.abort()
+
     def response(self) -> Written:
         """What the handler returns once the answer has ended; a broken one costs the connection."""
         if not self.ended and self._transport is not None:

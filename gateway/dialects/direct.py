@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from gateway.dialects.base import Usage
 from gateway.dialects.chunk import canonical_usage
-from gateway.dialects.direct_types import Answer, Asked, Event, Part
+from gateway.dialects.direct_types import Answer, Asked, Event, Named, Part
 from gateway.dialects.engine_usage import EngineUsage
 from gateway.dialects.model import Request, Traits
 from gateway.dialects.openings import WORTH, Openings
@@ -32,6 +32,7 @@ STOPS = {"stop": "end", "length": "length"}
 _asked = msgspec.json.Decoder(Asked).decode
 _answer = msgspec.json.Decoder(Answer).decode
 _event = msgspec.json.Decoder(Event).decode
+_named = msgspec.json.Decoder(Named).decode
 _openings = Openings()
 
 
@@ -65,14 +66,16 @@ def read_direct(body: bytes) -> Request | None:
 
 def encode_direct(request: Request, target: Target) -> EngineRequest | None:
     """The same bytes for the engine, but for the model's name, the effort of who names none, the salt and a stream's
-    usage; None when an effort has to be mapped.
+    usage; None when it takes more: an effort to map, or a model that is named twice.
     """
     if request.reasoning.effort is not None:
         return None
     body = request.body
     if request.model != target.model:
-        name = b'"model":' + msgspec.json.encode(target.model)
-        body = _MODEL.sub(lambda _: name, body, count=1)
+        renamed = _renamed(body, target.model)
+        if renamed is None:
+            return None
+        body = renamed
     added = b""
     if target.default_effort is not None:
         added = b',"reasoning_effort":' + msgspec.json.encode(target.default_effort)
@@ -83,6 +86,16 @@ def encode_direct(request: Request, target: Target) -> EngineRequest | None:
     if added:
         body = b"%b%b}" % (body.rstrip()[:-1], added)
     return EngineRequest("/v1/chat/completions", body, request.stream, effort=target.default_effort)
+
+
+def _renamed(body: bytes, model: str) -> bytes | None:
+    """The body with another model; None when that is not all an engine could read: a key may be there twice."""
+    found = _MODEL.match(body, max(body.find(b'"model"'), 0))
+    if found is None:
+        return None
+    start, stop = found.span()
+    renamed = b'%b"model":%b%b' % (body[:start], msgspec.json.encode(model), body[stop:])
+    return renamed if _named(renamed).model == model else None
 
 
 def direct_answer(body: bytes, model: str) -> tuple[Usage, str] | None:

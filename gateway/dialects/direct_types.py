@@ -38,6 +38,12 @@ class Asked(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     frequency_penalty: Penalty | None = None
 
 
+class Named(msgspec.Struct, gc=False):
+    """The model that a reader of a request finds: of a key that is there twice, the last counts."""
+
+    model: str
+
+
 class _Said(msgspec.Struct, gc=False):
     role: Literal["assistant"]
     content: str

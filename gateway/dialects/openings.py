@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 WORTH = 16 * 1024  # bytes of a body from which comparing costs less than reading
 _ENTRIES = 16
 _BUDGET = 4 * 1024 * 1024  # bytes of all openings
 # As every SDK writes them: without white space.
 _ARRAY = b'"messages":['
 _NEXT = b'},{"role":"'  # the end of a message and the start of the next
+# A key before an array, however the key is spelled. Inside a string the quote would be escaped.
+_SECOND = re.compile(rb'(?<!\\)"\s*:\s*\[')
 
 
 class Opening:
@@ -61,7 +65,7 @@ class Openings:
             before, read = opening.before, len(opening.text)
         end = body.rfind(_NEXT, read) + 1
         # A second array would have to close the first.
-        if end <= read or (body.find(b"]", read, end) >= 0 and body.find(b'"messages"', read, end) >= 0):
+        if end <= read or (body.find(b"]", read, end) >= 0 and _SECOND.search(body, read, end)):
             return
         self._add(Opening(body[:end], before))
         if opening is not None:  # the conversation went on

@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 
+import structlog
 from prometheus_client.registry import Collector
 
 from backends.contracts import Candidate, Clock, FleetSnapshot
@@ -25,6 +26,8 @@ from gateway.telemetry.metrics import (
 )
 from gateway.telemetry.record import ExchangeRecord
 from gateway.telemetry.sampling import Sampler
+
+log = structlog.get_logger("headrace.telemetry")
 
 _RECENT_LIMIT = 256  # finished exchanges the admin API can show
 _BATCH = 16  # finished exchanges that are told of together
@@ -99,12 +102,18 @@ class Telemetry:
         """Tell of what has finished: metrics, one log line each, and spans of those that are kept."""
         finished, self._finished = self._finished, []
         for record in finished:
-            self._metrics.observe(record)
-            if self._log is not None:
-                self._log.exchange(record)
-            self._recent.append(record)
-            if self._exporter is not None and self._sampler.keeps(record):
-                self._exporter.offer(Kept(record, _evidence(record)))
+            try:
+                self._tell_of(record)
+            except Exception:  # none may take the others with it, nor whoever finished last
+                log.exception("exchange not told of", request_id=record.request_id)
+
+    def _tell_of(self, record: ExchangeRecord) -> None:
+        self._metrics.observe(record)
+        if self._log is not None:
+            self._log.exchange(record)
+        self._recent.append(record)
+        if self._exporter is not None and self._sampler.keeps(record):
+            self._exporter.offer(Kept(record, _evidence(record)))
 
     async def run(self) -> None:
         """Let nothing wait for long, until cancelled."""

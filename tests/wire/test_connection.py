@@ -1,14 +1,17 @@
 """A client's connection: who serves it, how long it may be silent, and how it ends."""
 
 import asyncio
+import gc
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
+from gateway.connection import Connection
 from gateway.handler import Handler
 from tests.support.app import Running, config_of, gateway, pool_of
-from tests.support.engine import DONE, ROLE, completes, engine, finish, streams, text
+from tests.support.engine import COMPLETION, DONE, ROLE, completes, engine, finish, hangs, response, says, streams, text
 from tests.wire.test_lane import Line, line, request
 
 GET = b"GET /livez HTTP/1.1\r\nhost: a\r\n\r\n"
@@ -118,3 +121,107 @@ async def test_after_a_shutdown_has_begun_nothing_further_is_served() -> None:
         client.writer.write(request())
         assert (await client.reader.read()).count(b"HTTP/1.1") == 0
         await running.settled()
+
+
+@pytest.mark.parametrize("said", [GET, request()[:-5], GET + request()[:-5]])
+async def test_a_lost_connection_leaves_nothing_behind(said: bytes) -> None:
+    async with served() as (running, client):
+        gc.collect()
+        gc.disable()
+        try:
+            client.writer.write(said)
+            await asyncio.sleep(0.05)
+            client.writer.transport.abort()
+            async with asyncio.timeout(2.0):
+                while running.app.edge.clients:
+                    await asyncio.sleep(0.01)
+            await asyncio.sleep(0.05)
+            assert not [one for one in gc.get_objects() if type(one) in (Connection, Handler)]
+        finally:
+            gc.enable()
+
+
+@asynccontextmanager
+async def slow_reader(running: Running) -> AsyncIterator[tuple[socket.socket, Connection]]:
+    """A client that takes only what it asks for, over small buffers."""
+    host, port = running.url.removeprefix("http://").split(":")
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(client, (host, int(port)))
+        async with asyncio.timeout(2.0):
+            while not running.app.edge.clients:
+                await asyncio.sleep(0.01)
+        (connection,) = running.app.edge.clients
+        assert connection.transport is not None
+        connection.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        yield client, connection
+
+
+@pytest.mark.parametrize("asked", [request("x"), request("x", model="none"), request("x", n="many")])
+@pytest.mark.parametrize("together", [1, 20])
+async def test_who_does_not_take_its_answers_is_not_served_on(asked: bytes, together: int) -> None:
+    async with engine(completes()) as made, gateway(config_of([pool_of(made.url)])) as running:
+        async with slow_reader(running) as (client, connection):
+            loop, transport = asyncio.get_running_loop(), connection.transport
+            assert transport is not None
+
+            async def ask() -> None:
+                while True:
+                    await loop.sock_sendall(client, asked * together)
+                    await asyncio.sleep(0.001)
+
+            asking = asyncio.create_task(ask())
+            async with asyncio.timeout(10.0):
+                waiting, before = transport.get_write_buffer_size(), -1
+                while not before == waiting > 0:
+                    await asyncio.sleep(0.3)
+                    waiting, before = transport.get_write_buffer_size(), waiting
+            assert waiting < 256 * 1024
+            answers = 0
+            async with asyncio.timeout(10.0):
+                while answers < 1000:  # it goes on, when they are taken
+                    answers += (await loop.sock_recv(client, 1 << 20)).count(b"HTTP/1.1 ")
+            asking.cancel()
+
+
+async def test_a_handler_made_late_knows_that_the_client_is_slow() -> None:
+    message = {"role": "assistant", "content": "y" * 1_000_000}
+    big = {**COMPLETION, "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+    async with engine(says(response(200, big))) as made:
+        async with gateway(config_of([pool_of(made.url)])) as running, slow_reader(running) as (client, connection):
+            loop = asyncio.get_running_loop()
+            broken: list[object] = []
+            loop.set_exception_handler(lambda _, context: broken.append(context))
+            await loop.sock_sendall(client, request())
+            await running.settled()
+            await loop.sock_sendall(client, GET)
+            await asyncio.sleep(0.1)
+            answers = b""
+            async with asyncio.timeout(5.0):
+                while answers.count(b"HTTP/1.1 200") < 2:
+                    answers += await loop.sock_recv(client, 1 << 20)
+            assert connection.transport is not None
+            assert not broken
+
+
+async def test_a_client_that_said_something_early_is_still_seen_to_leave() -> None:
+    async with engine(hangs()) as made, gateway(config_of([pool_of(made.url)])) as running, line(running) as client:
+        client.writer.write(request() + b"\r\n")
+        async with asyncio.timeout(2.0):
+            while not made.chats:
+                await asyncio.sleep(0.005)
+        client.writer.write(b"\r\n")
+        await asyncio.sleep(0.02)
+        client.writer.transport.abort()
+        async with asyncio.timeout(0.5):
+            await made.left.wait()
+        await running.settled()
+
+
+async def test_what_follows_connect_is_no_request() -> None:
+    async with served() as (_, client):
+        hidden = b"GET /livez HTTP/1.1\r\nhost: a\r\n\r\n"
+        client.writer.write(b"CONNECT /x HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n%b" % (len(hidden), hidden))
+        async with asyncio.timeout(2.0):
+            assert (await client.reader.read()).count(b"HTTP/1.1 ") == 1

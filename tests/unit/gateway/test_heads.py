@@ -40,6 +40,7 @@ def test_no_body() -> None:
         b"",
         block(FIRST, HOST, LENGTH)[:-1],
         block(FIRST, LENGTH),
+        block(b"CONNECT /v1/chat/completions HTTP/1.1", HOST, LENGTH),
         block(FIRST, HOST, LENGTH, LENGTH),
         block(FIRST, HOST, LENGTH, b"Content-Length: 6"),
         block(FIRST, HOST, b"content-length: +5"),

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from gateway.dialects.fields import session_of
-from gateway.dialects.registry import standard
+from gateway.dialects.registry import DecodeOptions, standard
 from tests.unit.gateway.dialects.support import VLLM, decode, encode, sent
 
 PLAIN = replace(VLLM, model="m")
@@ -60,3 +60,18 @@ def test_the_body_names_the_conversation_before_the_headers():
 def test_the_default_effort_goes_to_every_dialects_engine():
     for dialect in ("chat", "responses"):
         assert sent(dialect, {}, replace(PLAIN, default_effort="max"))["reasoning_effort"] == "max"
+
+
+@pytest.mark.parametrize("key", ["model", "mod\\u0065l"])
+@pytest.mark.parametrize("order", [("m", "hidden"), ("hidden", "m")])
+def test_a_model_named_twice_is_named_once_to_the_engine(key, order):
+    """Engines take the last of two; the client was allowed what we found."""
+    first, last = order
+    body = f'{{"model":"{first}","messages":[{{"role":"user","content":"x"}}],"{key}":"{last}"}}'.encode()
+    chat = standard()["chat"]
+    request = chat.decode_request(body, {}, DecodeOptions())
+    assert request.model == last
+    engine = chat.encode_engine_request(request, replace(VLLM, model="served"))
+    assert json.loads(engine.body, object_pairs_hook=list).count(("model", "served")) == 1
+    assert json.loads(engine.body)["model"] == "served"
+    assert b"hidden" not in engine.body

@@ -43,16 +43,20 @@ def _plainly(body: bytes) -> Asked | None:
 _TWICE = ({"messages": [{"role": "user", "content": "x"}], "max_tokens": 5}, [("user", "a"), ("user", "b")], {}, 0)
 
 
-@example([_TWICE], 1)
+@example([_TWICE], 1, b'"messages"')
+@example([_TWICE], 1, b'"\\u006dessages"')
 @given(
     st.lists(st.tuples(_fields, _messages, _fields, st.sampled_from([0, 0, 0, 1, 3])), min_size=1, max_size=3),
     st.integers(0, 3),
+    st.sampled_from([b'"messages"', b'"\\u006dessages"', b'"message\\u0073" ']),
 )
-def test_what_is_read_is_what_a_whole_read_finds(asked, turns):
+def test_what_is_read_is_what_a_whole_read_finds(asked, turns, key):
+    """`key` is how the messages' key is spelled, but for the first."""
     openings = Openings()
     for before, messages, after, cut in asked:
         for told in (messages, [*messages, *messages[:turns]], [*messages, ("user", "again")]):
-            body = _written({"model": "m", **before}, told, after, cut)
+            first, *more = _written({"model": "m", **before}, told, after, cut).split(b'"messages"')
+            body = key.join([b'"messages"'.join((first, *more[:1])), *more[1:]])
             opening = openings.find(body)
             wanted = _plainly(body)
             found = wanted if opening is None else _plainly(openings.unread(body, opening))

@@ -73,6 +73,17 @@ def test_the_access_log_can_be_off(make_telemetry: Make, lines: list[bytes]) -> 
     assert lines == []
 
 
+def test_one_that_cannot_be_told_of_takes_no_other_with_it(make_telemetry: Make, lines: list[bytes]) -> None:
+    telemetry, writer = make_telemetry()
+    records = [telemetry.start(name) for name in ("a", "b", "c")]
+    records[1].attempts = [None]  # type: ignore[list-item]
+    for record in records:
+        telemetry.finish(record)
+    telemetry.tell()
+    writer.close()
+    assert [json.loads(line)["request_id"] for line in b"".join(lines).splitlines()] == ["a", "c"]
+
+
 async def test_no_exchange_waits_long_to_be_told_of(make_telemetry: Make, lines: list[bytes]) -> None:
     telemetry, writer = make_telemetry()
     telling = asyncio.create_task(telemetry.run())
