@@ -40,16 +40,21 @@ class Multipliers:
         self.error: Floats = np.zeros(rows)  # moving mean of |observed - expected| / observed
         self.seen = np.zeros(rows, dtype=np.int64)
 
-    def observe(self, row: int, terms: Floats, observed_ms: float, *, doubt: float = 0.0) -> float:
-        """Learn from one observation; returns what was expected. `doubt` >= 0 widens its noise."""
+    def observe(self, row: int, terms: Floats, observed_ms: float, *, doubt: float = 0.0, whole: bool = True) -> float:
+        """Learn from one observation; returns what was expected. `doubt` >= 0 widens its noise.
+
+        Not `whole`: it is of some terms alone, so it says nothing of how well a replica is known or whether it changed.
+        """
         weights = self.weights[row]
         expected = float(weights.dot(terms))
         scale = max(expected, observed_ms, 1e-6)
         x = terms / scale
         miss = (observed_ms - expected) / scale
-        self._note(row, abs(observed_ms - expected) / max(observed_ms, 1e-6))
         noise = NOISE * (1.0 + doubt)
-        changed = self._is_change(row, miss, 2.0 * noise)
+        changed = False
+        if whole:
+            self._note(row, abs(observed_ms - expected) / max(observed_ms, 1e-6))
+            changed = self._is_change(row, miss, 2.0 * noise)
         variance = self._variance[row]
         if changed:
             variance += RESTART_VARIANCE * self._spread
@@ -61,7 +66,7 @@ class Multipliers:
         variance += self._drift
         np.minimum(np.maximum(weights + gain * miss, LOWEST), HIGHEST, out=weights)
         habit = self.habit[row]
-        habit += max(HABIT_PACE, 1.0 / float(self.seen[row])) * (weights - habit)
+        habit += max(HABIT_PACE, 1.0 / max(1.0, float(self.seen[row]))) * (weights - habit)
         return expected
 
     def relax(self, rows: NDArray[np.bool_], towards: Floats, share: float) -> None:

@@ -169,7 +169,7 @@ class CostModel:
         place = TIERS.index(tier) - 1
         terms = np.zeros(len(TTFT_SPREAD))
         terms[HOST + place] = self._restore_ms(row, place, tokens)
-        self._ttft.observe(row, terms, ms)
+        self._ttft.observe(row, terms, ms, whole=False)
         self._publish(row)
 
     def accepted(self, replica_id: str, tokens_per_step: float) -> None:

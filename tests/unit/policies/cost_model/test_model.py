@@ -141,6 +141,7 @@ def test_engine_counters_teach_acceptance_and_restores() -> None:
     assert learner.columns[Col.PER_STEP, 0] == pytest.approx(2.5, rel=0.01)
     assert learner.columns[Col.RESTORE_TOKEN, 0] * 10_000 == pytest.approx(100.0, rel=0.1)
     assert learner.multipliers("a/0")["host"] > 2.0
+    assert [(score.ttft_seen, score.ttft_error) for score in learner.scores()] == [(0, 0.0)]  # no whole time was seen
 
 
 def test_a_replica_that_left_teaches_nothing() -> None:
