@@ -67,10 +67,10 @@ class LeastLoad:
 class TwoChoices:
     """Power of two choices: the less loaded of two random replicas. Herds less than `least_load` across gateways."""
 
-    __slots__ = ("_spec",)
+    __slots__ = ("_exchange_tokens",)
 
     def __init__(self, spec: LeastLoadSpec) -> None:
-        self._spec = spec
+        self._exchange_tokens = spec.exchange_tokens
 
     def rank(self, case: Case) -> Ranking:
         """The winner, the loser, then the rest in turn from the winner on."""
@@ -83,7 +83,7 @@ class TwoChoices:
         second = int(draw() * (count - 1))
         second += second >= first
         rows, weights, view = slate.rows, slate.weights, case.view
-        each, prefill, exchanges = self._spec.exchange_tokens, view.table.prefill_tokens, view.table.exchanges
+        each, prefill, exchanges = self._exchange_tokens, view.table.prefill_tokens, view.table.exchanges
         won, lost = rows[first], rows[second]
         load = (prefill[won] + each * exchanges[won]) / weights[first]
         if (prefill[lost] + each * exchanges[lost]) / weights[second] < load:
