@@ -135,6 +135,13 @@ class Ctx:
         self.mt = a.max_tokens
         self.notes = []
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.o.close()
+        self.an.close()
+
     def note(self, s):
         self.notes.append(s)
 

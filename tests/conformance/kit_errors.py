@@ -37,19 +37,20 @@ def expect(exc, f, status=None):
 
 @check("errors.auth")
 def errors_auth(c):
-    bad_o = openai.OpenAI(base_url=c.root + "/v1", api_key="sk-wrong-key", max_retries=0, timeout=c.a.timeout)
-    bad_a = anthropic.Anthropic(base_url=c.root, api_key="wrong-key", max_retries=0, timeout=c.a.timeout)
     if c.a.no_auth:
         raise Skip("--no-auth")
-    expect(
-        openai.AuthenticationError,
-        lambda: bad_o.chat.completions.create(model=c.model, messages=[{"role": "user", "content": "x"}]),
-    )
-    expect(openai.AuthenticationError, lambda: bad_o.responses.create(model=c.model, input="x"))
-    e = expect(
-        anthropic.AuthenticationError,
-        lambda: bad_a.messages.create(**akw(c, messages=[{"role": "user", "content": "x"}])),
-    )
+    options = {"max_retries": 0, "timeout": c.a.timeout}
+    with openai.OpenAI(base_url=c.root + "/v1", api_key="sk-wrong-key", **options) as bad:
+        expect(
+            openai.AuthenticationError,
+            lambda: bad.chat.completions.create(model=c.model, messages=[{"role": "user", "content": "x"}]),
+        )
+        expect(openai.AuthenticationError, lambda: bad.responses.create(model=c.model, input="x"))
+    with anthropic.Anthropic(base_url=c.root, api_key="wrong-key", **options) as bad:
+        e = expect(
+            anthropic.AuthenticationError,
+            lambda: bad.messages.create(**akw(c, messages=[{"role": "user", "content": "x"}])),
+        )
     none_wrong(validate_error_body("anthropic", 401, e.body))
     need(e.request_id, "no request-id header on the error")
     st, _h, js, _r = c.raw.call("POST", "/v1/chat/completions", {"model": c.model, "messages": []}, key="sk-wrong")

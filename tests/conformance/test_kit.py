@@ -45,7 +45,8 @@ def url() -> Iterator[str]:
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("name", "check"), CHECKS, ids=[name for name, _ in CHECKS])
 def test_check(name, check, engine, url):
-    result, why = outcome(check, Ctx(parser().parse_args([url, KEY, engine, "--long", "65536"])))
+    with Ctx(parser().parse_args([url, KEY, engine, "--long", "65536"])) as context:
+        result, why = outcome(check, context)
     assert result in {"PASS", "SKIP"}, why
     assert (result == "SKIP") == (name in SKIPPED), why
     assert SKIPPED.get(name, "") in why

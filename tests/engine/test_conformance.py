@@ -31,7 +31,8 @@ def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.mark.parametrize(("name", "check"), CHECKS, ids=[name for name, _ in CHECKS])
 def test_check(name: str, check: Callable[[Ctx], None], url: str) -> None:
-    result, why = outcome(check, Ctx(parser().parse_args([url, KEY, MODEL, *OPTIONS])))
+    with Ctx(parser().parse_args([url, KEY, MODEL, *OPTIONS])) as context:
+        result, why = outcome(check, context)
     if result == "SKIP":
         pytest.skip(why)
     assert result == "PASS", why
