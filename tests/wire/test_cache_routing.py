@@ -118,6 +118,7 @@ async def test_a_scrape_tells_how_well_predictions_hold(monkeypatch: pytest.Monk
         async with running.chat({"stream": True, "max_tokens": 20}) as answer:
             await answer.read()
         await running.settled()
+        await heard(running, sims)
         after = await scraped(running)
         assert after["headrace_kv_index_blocks"] > 0
         assert after['headrace_kv_exact{pool="p0"}'] == 1

@@ -24,8 +24,9 @@ async def subscriber(sim: Sim) -> AsyncIterator[Any]:
     """A function that waits for the next batch: (sequence, events)."""
     context = zmq.asyncio.Context()
     socket = context.socket(zmq.SUB)
-    socket.connect(f"tcp://127.0.0.1:{sim.server.kv_port}")
+    monitor = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
     socket.subscribe(b"")
+    socket.connect(f"tcp://127.0.0.1:{sim.server.kv_port}")
 
     async def batch() -> tuple[int, list[dict[str, Any]]]:
         _, sequence, payload = await asyncio.wait_for(socket.recv_multipart(), 5)
@@ -34,9 +35,12 @@ async def subscriber(sim: Sim) -> AsyncIterator[Any]:
         return int.from_bytes(sequence, "big"), events
 
     try:
-        await asyncio.sleep(0.1)  # until the subscription has arrived
+        await asyncio.wait_for(monitor.recv_multipart(), 30)
+        await asyncio.sleep(0.1)  # until the subscription, which follows the handshake, has arrived
         yield batch
     finally:
+        socket.disable_monitor()
+        monitor.close(linger=0)
         socket.close(linger=0)
         context.term()
 
