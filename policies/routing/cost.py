@@ -97,9 +97,8 @@ def cost_sheet(case: Case, fleet: FleetColumns, crowding: Floats) -> Sheet:
         _divide(case, sheet, prompt)
     steps = request.output_tokens / figures[Col.PER_STEP]
     terms[DECODE] = decode = steps * (step + own)
-    if (
-        streams.item(streams.argmax()) > slate.fewest_slots - 1.0
-    ):  # one stream of a full batch ends every decode / SLOTS
+    if streams.item(streams.argmax()) > slate.fewest_slots - 1.0:
+        # One stream of a full batch ends every decode / SLOTS.
         full = streams - figures[Col.SLOTS] + 1.0
         terms[QUEUE] += np.maximum(full, _NONE) * decode / figures[Col.SLOTS]
     lost = terms[INTERFERENCE]
