@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import msgspec
@@ -12,6 +12,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from backends.contracts import Clock, FleetSnapshot
+from gateway.state.cancelling import heeding
 from policies.inflight import PeerLoad, PeerTable
 
 log = structlog.get_logger("headrace.state")
@@ -98,9 +99,9 @@ class InflightExchange:
             loads = {replica: PeerLoad(*load) for replica, load in message.loads.items()}
             self._peers.update(message.gateway, message.sequence, loads, self._clock.monotonic())
 
-    async def _guarded(self, step: Callable[[], Any]) -> None:
+    async def _guarded(self, step: Callable[[], Awaitable[None]]) -> None:
         try:
-            await step()
+            await heeding(step())
         except (RedisError, OSError, TimeoutError) as error:
             # The text of the error may hold the address with its password.
             log.warning("in-flight exchange does not answer", error=type(error).__name__)

@@ -14,6 +14,7 @@ from redis.exceptions import RedisError
 from backends.contracts import Clock
 from gateway.state import scripts
 from gateway.state.base import Entry, Quota, StateTooLarge, StateUnavailable
+from gateway.state.cancelling import heeding
 
 log = structlog.get_logger("headrace.state")
 
@@ -110,7 +111,7 @@ class RedisStore:
         if self._clock.monotonic() - self._failed < _TRUSTED_S:
             raise StateUnavailable
         try:
-            answer = await command()
+            answer = await heeding(command())
         except (RedisError, OSError, TimeoutError) as error:
             self._failed, self._succeeded = self._clock.monotonic(), float("-inf")
             # The text of the error may hold the address with its password.

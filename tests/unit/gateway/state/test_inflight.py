@@ -109,6 +109,18 @@ async def test_a_gateway_that_falls_silent_counts_no_more(pair: tuple[Gateway, G
     await asyncio.gather(telling, listening, return_exceptions=True)
 
 
+@pytest.mark.parametrize("steps", range(8))
+async def test_listening_ends_whenever_it_is_cancelled(pair: tuple[Gateway, Gateway], steps: int) -> None:
+    _, y = pair
+    await y.wire.publish_once()  # connected: from here on a command takes the same steps of the loop each time
+    listening = asyncio.create_task(y.wire.listen())
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    listening.cancel()
+    await asyncio.wait({listening}, timeout=5.0)
+    assert listening.cancelled()
+
+
 async def test_without_redis_both_loops_go_on() -> None:
     alone = Gateway("x", "redis://127.0.0.1:1")
     tasks = [asyncio.create_task(alone.wire.publish()), asyncio.create_task(alone.wire.listen())]
