@@ -14,7 +14,8 @@ from gateway.telemetry.record import ExchangeRecord
 if TYPE_CHECKING:
     from gateway.telemetry.spans import Otlp
 
-_BATCH = 32  # exchanges per call: small, so that encoding never holds the interpreter for long
+_BATCH = 32  # exchanges per call
+_REST_S = 0.0005  # between two of them, while the queue is short: encoding must not hold a core for long
 _FIRST_S = 0.5  # from the start to the loading of the SDK: a tenth of a second of work that can wait
 
 
@@ -116,7 +117,8 @@ class SpanExporter:
         queue = self._queue
         while queue:
             batch: Sequence[Kept] = [queue.popleft() for _ in range(min(len(queue), _BATCH))]
-            if otlp.send(batch):
+            hurry = self._closing or 2 * len(queue) > self._limit
+            if otlp.send(batch, 0.0 if hurry else _REST_S):
                 self._counts.exported += len(batch)
             else:
                 self._counts.failed += len(batch)
