@@ -70,6 +70,7 @@ class Attempt:
         "_request",
         "_seen_s",
         "_settled",
+        "_spoke",
         "_started_s",
         "_status",
         "_stream",
@@ -98,10 +99,12 @@ class Attempt:
         rid: str,
         streamed: bool,
         client_streams: bool,
+        spoke: Callable[[float], None] | None,
     ) -> None:
         """`request` is head and body for the engine, which may stream (`streamed`) for a client that does not.
 
-        `rid` names the work to an engine that has to be told to stop; "" for others.
+        `rid` names the work to an engine that has to be told to stop; "" for others. `spoke` is called with the
+        milliseconds to the first token of a stream when that has come.
         """
         self._kit = kit
         self._pool = pool
@@ -114,6 +117,7 @@ class Attempt:
         self.rid = rid
         self._streamed = streamed
         self._client_streams = client_streams
+        self._spoke = spoke
         self._connection: Upstream | None = None
         self._done = False
         self._collected: list[bytes] | None = None  # the body of an error or of an answer that is not streamed
@@ -236,6 +240,8 @@ class Attempt:
         if isinstance(self._transcoder, PassThrough) and self._stream.chunked:
             self._relay = self._transcoder.relay
         self._first_token()
+        if self._spoke is not None:
+            self._spoke((self._exchange.first_token - self.record.started) * 1e3)
         pending, self._pending = self._pending, b""
         if not self._stream.committed:
             self._stream.begin(EVENT_STREAM, self._kit.date(), pending)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from backends.contracts import Clock, FleetSnapshot, Replica
+from backends.contracts import Clock, Expected, FleetSnapshot, Replica
 from gateway.dialects.base import Usage
 from gateway.exchange import Exchange
 from gateway.kv.cache import KvCache
 from gateway.telemetry.record import AttemptRecord, ExchangeRecord
 from policies.affinity import AffinityTable
 from policies.cost_model.costs import Costs
-from tiering.plan import Expected
+from tiering.plan import Expected as Promised
 
 if TYPE_CHECKING:
     from policies.cost_model.model import CostModel
@@ -30,6 +30,11 @@ class Learning:
         self._clock = clock
         self.affinity = AffinityTable()
 
+    def spoke(self, replica_id: str, expected: Expected, ttft_ms: float) -> None:
+        """The first token of a stream has come. What else its attempt teaches is only known at its end."""
+        if (cost_model := self._costs.model) is not None:
+            cost_model.late(replica_id, expected, ttft_ms)
+
     def answered(self, x: Exchange, attempt: AttemptRecord, snapshot: FleetSnapshot) -> None:
         """One attempt answered."""
         exchange, usage = x.record, x.transcoder.usage if x.transcoder is not None else None
@@ -47,11 +52,11 @@ class Learning:
         cost_model.first_token(replica.id, expected, ttft_ms, now_s, cached_tokens=cached)
         self._pace(cost_model, exchange, attempt, snapshot, usage)
 
-    def _judge(self, exchange: ExchangeRecord, expected: Expected, usage: Usage | None) -> None:
-        verdict = self._kv.observe(expected, usage)
+    def _judge(self, exchange: ExchangeRecord, promised: Promised, usage: Usage | None) -> None:
+        verdict = self._kv.observe(promised, usage)
         if verdict is None:
             return
-        prediction = expected.prediction
+        prediction = promised.prediction
         attributes: dict[str, str | int | float | bool] = {
             "headrace.kv.predicted_tokens": prediction.cached,
             "headrace.kv.exact": prediction.exact,

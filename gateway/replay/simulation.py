@@ -144,17 +144,15 @@ class Simulation:
         exchange.first_s = progress.at_s
         exchange.streams, exchange.context = table.exchanges[row], table.context_tokens[row]
         if decision.expected is not None:
-            self.cost_model.first_token(
-                decision.order[0].id,
-                decision.expected,
-                1e3 * outcome.ttft_s,
-                progress.at_s,
-                cached_tokens=cached.total,
-            )
+            self.cost_model.late(decision.order[0].id, decision.expected, 1e3 * outcome.ttft_s)
 
     def _finished(self, row: int, exchange: _Exchange, progress: Progress) -> None:
         outcome, table = exchange.outcome, self.world.table
         outcome.e2e_s = progress.at_s - outcome.arrival.at_s
+        decision = exchange.decision
+        if decision.expected is not None:  # engines say only at the end what they had cached
+            replica, cached, ttft_ms = decision.order[0].id, sum(outcome.cached), 1e3 * outcome.ttft_s
+            self.cost_model.first_token(replica, decision.expected, ttft_ms, progress.at_s, cached_tokens=cached)
         steps = outcome.arrival.output_tokens - 1
         if steps > 0:
             streams = (exchange.streams + table.exchanges[row]) / 2

@@ -43,7 +43,8 @@ class Multipliers:
     def observe(self, row: int, terms: Floats, observed_ms: float, *, doubt: float = 0.0, whole: bool = True) -> float:
         """Learn from one observation; returns what was expected. `doubt` >= 0 widens its noise.
 
-        Not `whole`: it is of some terms alone, so it says nothing of how well a replica is known or whether it changed.
+        Not `whole`: it is of some terms alone, or they are guessed, so it says nothing of how well a replica is known
+        or whether it changed.
         """
         weights = self.weights[row]
         expected = float(weights.dot(terms))

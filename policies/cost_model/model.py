@@ -23,6 +23,8 @@ NOVICE: Final = 10  # observations below which a replica is taken for what its p
 NOVICE_SHARE: Final = 0.5
 RELAX_EVERY_S: Final = 1.0
 RELAX_SHARE: Final = 0.05  # per second: half is forgiven after 14 s
+LATE_SHARE: Final = 1.0  # a first token is late when it takes so much longer than expected, as a share of that ...
+LATE_MS: Final = 50.0  # ... and by more than this
 # Figure -> place of its multiplier among those of a TTFT and, behind them, those of a decode step.
 _LEARNED: Final = (
     dict.fromkeys((Col.PER_TOKEN, Col.PREFILL_FIXED, *(Col.CHUNK_STEP + tier for tier in range(len(TIERS)))), SHORT)
@@ -140,13 +142,17 @@ class CostModel:
         if row is None or ttft_ms <= 0.0:
             return
         by_tier = expected.by_tier if cached_tokens is None else _capped(expected.by_tier, cached_tokens)
-        terms = self._ttft_terms(row, expected, by_tier)
-        waits = min(expected.wait_ms, 0.9 * ttft_ms)
-        queued = self._prior[Col.PER_TOKEN, row] * expected.queue_tokens
-        doubt = 2.0 * (queued + waits) / max(1e-6, float(terms.sum()) + waits)
-        self._ttft.observe(row, terms, ttft_ms - waits, doubt=doubt)
+        self._observe(row, expected, by_tier, ttft_ms)
         self._last_s[row] = now_s
-        self._publish(row)
+
+    def late(self, replica_id: str, expected: Expected, ttft_ms: float) -> None:
+        """A first token came so late that the next exchanges should know, though nobody can say yet what was cached.
+
+        What `first_token` has to say of the same exchange is still to come.
+        """
+        row = self._ids.get(replica_id)
+        if row is not None and ttft_ms - expected.ttft_ms > max(LATE_MS, LATE_SHARE * expected.ttft_ms):
+            self._observe(row, expected, expected.by_tier, ttft_ms, guessed=True)
 
     def decoded(
         self, replica_id: str, ms_per_token: float, streams: float, context_tokens: float, now_s: float
@@ -207,6 +213,16 @@ class CostModel:
         return {name: float(value) for name, value in zip((*names, *steps), learned, strict=True)}
 
     # --- inside ---
+
+    def _observe(
+        self, row: int, expected: Expected, by_tier: tuple[int, ...], ttft_ms: float, *, guessed: bool = False
+    ) -> None:
+        terms = self._ttft_terms(row, expected, by_tier)
+        waits = min(expected.wait_ms, 0.9 * ttft_ms)
+        queued = self._prior[Col.PER_TOKEN, row] * expected.queue_tokens
+        doubt = 2.0 * (queued + waits) / max(1e-6, float(terms.sum()) + waits)
+        self._ttft.observe(row, terms, ttft_ms - waits, doubt=doubt + guessed, whole=not guessed)
+        self._publish(row)
 
     def _ttft_terms(self, row: int, expected: Expected, by_tier: tuple[int, ...]) -> Floats:
         prompt, cached, here = float(expected.prompt_tokens), float(sum(by_tier)), slice(row, row + 1)

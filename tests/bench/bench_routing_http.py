@@ -83,6 +83,7 @@ class Seen:
     """What the client saw of one router."""
 
     ttft_s: list[float] = field(default_factory=list)
+    e2e_s: list[float] = field(default_factory=list)
     prompt_tokens: int = 0
     cached_tokens: int = 0
     failed: int = 0
@@ -187,7 +188,9 @@ async def _exchange(session: aiohttp.ClientSession, url: str, body: bytes, seen:
             if usage := frame.get("usage"):
                 seen.prompt_tokens += usage["prompt_tokens"]
                 seen.cached_tokens += (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
-    if not spoke:
+    if spoke:
+        seen.e2e_s.append(time.perf_counter() - sent)
+    else:
         seen.failed += 1
 
 
@@ -223,10 +226,11 @@ def line(name: str, seen: Seen) -> str:
     """One row of the table."""
     p50, p95, p99 = np.percentile(seen.ttft_s, (50, 95, 99)) if seen.ttft_s else (np.nan,) * 3
     mean = np.mean(seen.ttft_s) if seen.ttft_s else np.nan
+    e2e = np.mean(seen.e2e_s) if seen.e2e_s else np.nan
     hit = seen.cached_tokens / seen.prompt_tokens if seen.prompt_tokens else 0.0
     skew = max(seen.served) / max(1e-9, np.mean(seen.served)) if any(seen.served) else np.nan
     return (
-        f"{name:26} mean {mean:7.3f} p50 {p50:7.3f} p95 {p95:7.3f} p99 {p99:7.3f}  hit {hit:6.1%}  "
+        f"{name:26} mean {mean:7.3f} p50 {p50:7.3f} p95 {p95:7.3f} p99 {p99:7.3f}  e2e {e2e:7.3f}  hit {hit:6.1%}  "
         f"max/mean {skew:4.2f} {seen.served}  failed {seen.failed}"
     )
 

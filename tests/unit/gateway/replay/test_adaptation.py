@@ -15,6 +15,7 @@ from policies.cost_model.facts import PoolFacts
 from policies.cost_model.model import CostModel
 from policies.routing.builtin import builtin_policies
 from policies.routing.request import PoolShare
+from tests.bench.routing_traffic import conversations
 
 TRUTH = load_profile("h100-fp8", "vllm")
 FOUR = SimPool("p", "vllm", "h100-fp8", tuple(f"http://p{number}:8000" for number in range(4)))
@@ -77,3 +78,23 @@ def test_a_pool_whose_prior_is_four_times_off_is_used_fairly_after_200_exchanges
     assert np.mean(rows >= 2) == pytest.approx(0.5, abs=0.12)
     error = [abs(o.predicted_ttft_s - o.ttft_s) / o.ttft_s for o in outcomes[200:]]
     assert np.median(error) < 0.2
+
+
+def test_a_fleet_slower_than_believed_is_known_before_its_first_answers_end() -> None:
+    names = ("h100-fp8", "h100-fp8", "b300-nvfp4", "gb200-mtp")
+    priors = {name: load_profile(name, "vllm").without_tiers() for name in names}
+    pools = [
+        SimPool(
+            name, "vllm", name, tuple(f"http://{name}{n}" for n in range(names.count(name))), profile=slower(prior, 4)
+        )
+        for name, prior in priors.items()
+    ]
+    trace = conversations(480, 80.0)
+
+    def mean_ttft_s(believed: float) -> float:
+        model = CostModel({name: PoolFacts(slower(prior, believed)) for name, prior in priors.items()})
+        shares = tuple(PoolShare(name) for name in priors)
+        outcomes = Simulation(trace, World(pools, 512), shares, builtin_policies(), "latency", model).run()
+        return float(np.mean([outcome.ttft_s for outcome in outcomes]))
+
+    assert mean_ttft_s(1.0) < 1.2 * mean_ttft_s(4.0)

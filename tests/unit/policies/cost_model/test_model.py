@@ -76,6 +76,27 @@ def test_one_outlier_moves_little_and_a_run_of_them_moves_much() -> None:
     assert predicted_ms(learner, 4000) > 2.2 * truth_ms(H200, 4000)
 
 
+def test_a_late_first_token_is_a_hint_until_its_answer_has_ended() -> None:
+    learner = model(slower(H200, 0.25), {"a": 1})
+    believed, true = predicted_ms(learner, 8000), truth_ms(H200, 8000)
+    expected = replace(cold(8000), ttft_ms=believed)
+    learner.late("a/0", expected, 1.9 * believed)
+    assert predicted_ms(learner, 8000) == believed, "not late"
+    learner.late("a/0", expected, true)
+    assert 0.6 * true < predicted_ms(learner, 8000) <= true
+    assert learner.scores()[0].ttft_seen == 0
+
+
+def test_hints_move_little_where_much_is_known() -> None:
+    learner = model(H200, {"a": 1})
+    for number in range(50):
+        learner.first_token("a/0", cold(8000), truth_ms(H200, 8000), float(number))
+    before = predicted_ms(learner, 8000)
+    for _ in range(5):  # as when nothing of what should be cached is
+        learner.late("a/0", replace(cold(8000), ttft_ms=0.1 * before), 3 * truth_ms(H200, 8000))
+    assert predicted_ms(learner, 8000) < 1.25 * before
+
+
 def test_a_slow_spell_is_forgiven_when_nobody_asks() -> None:
     learner = model(H200, {"a": 3})
     for number in range(60):
