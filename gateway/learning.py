@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
-from backends.contracts import Clock, Expected, FleetSnapshot, Replica
+from backends.contracts import Clock, Decision, FleetSnapshot, Replica
 from gateway.dialects.base import Usage
 from gateway.exchange import Exchange
 from gateway.kv.cache import KvCache
 from gateway.telemetry.record import AttemptRecord, ExchangeRecord
 from policies.affinity import AffinityTable
 from policies.cost_model.costs import Costs
-from tiering.plan import Expected as Promised
+from tiering.plan import Expected
 
 if TYPE_CHECKING:
     from policies.cost_model.model import CostModel
@@ -30,10 +32,14 @@ class Learning:
         self._clock = clock
         self.affinity = AffinityTable()
 
-    def spoke(self, replica_id: str, expected: Expected, ttft_ms: float) -> None:
-        """The first token of a stream has come. What else its attempt teaches is only known at its end."""
-        if (cost_model := self._costs.model) is not None:
-            cost_model.late(replica_id, expected, ttft_ms)
+    def listener(self, decision: Decision, replica: Replica) -> Callable[[float], None] | None:
+        """What to call with the milliseconds to the first token of a stream; None where nothing was predicted.
+
+        What else an attempt teaches is only known at its end.
+        """
+        if decision.expected is None or (cost_model := self._costs.model) is None:
+            return None
+        return partial(cost_model.late, (decision.prefill or replica).id, decision.expected)
 
     def answered(self, x: Exchange, attempt: AttemptRecord, snapshot: FleetSnapshot) -> None:
         """One attempt answered."""
@@ -52,11 +58,11 @@ class Learning:
         cost_model.first_token(replica.id, expected, ttft_ms, now_s, cached_tokens=cached)
         self._pace(cost_model, exchange, attempt, snapshot, usage)
 
-    def _judge(self, exchange: ExchangeRecord, promised: Promised, usage: Usage | None) -> None:
-        verdict = self._kv.observe(promised, usage)
+    def _judge(self, exchange: ExchangeRecord, expected: Expected, usage: Usage | None) -> None:
+        verdict = self._kv.observe(expected, usage)
         if verdict is None:
             return
-        prediction = promised.prediction
+        prediction = expected.prediction
         attributes: dict[str, str | int | float | bool] = {
             "headrace.kv.predicted_tokens": prediction.cached,
             "headrace.kv.exact": prediction.exact,

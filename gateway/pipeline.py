@@ -281,9 +281,6 @@ class Pipeline:
         decision = x.decision
         request = engine_request(x.record, record, pool, member, sent, rid=rid, decision=decision)
         x.promised = self._kv.sent(x.plan, decision.prefill or replica) if x.plan is not None else None
-        spoke = None
-        if decision.expected is not None:
-            spoke = partial(self._learning.spoke, (decision.prefill or replica).id, decision.expected)
         return Attempt(
             self._kit,
             pool,
@@ -296,7 +293,7 @@ class Pipeline:
             rid=rid,
             streamed=sent.stream,
             client_streams=x.asked.stream,
-            spoke=spoke,
+            spoke=self._learning.listener(decision, replica),
         )
 
     def release(self, attempt: Attempt) -> None:
