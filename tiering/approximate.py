@@ -31,7 +31,8 @@ _MAX_ENTRIES = 1_000_000  # of all replicas together
 @dataclass(slots=True)
 class _Replica:
     bit: int
-    blocks: OrderedDict[int, tuple[int, float]] = field(default_factory=OrderedDict)  # key -> tokens, last sent at
+    # key -> tokens, last sent at, whether an exchange that sent it was answered
+    blocks: OrderedDict[int, tuple[int, float, bool]] = field(default_factory=OrderedDict)
     tokens: int = 0
     capacity: int = _UNKNOWN_CAPACITY
     life_s: float = math.inf
@@ -62,7 +63,7 @@ class ApproximateIndex:
         # Deepest first: engines evict the end of a prompt before its beginning.
         for key, length in zip(chain.keys.tolist()[::-1], np.diff(chain.ends).tolist()[::-1], strict=True):
             old = state.blocks.pop(key, None)
-            state.blocks[key] = (length, now)
+            state.blocks[key] = (length, now, old is not None and old[2])
             if old is None:
                 state.tokens += length
                 self._entries += 1
@@ -88,29 +89,46 @@ class ApproximateIndex:
         for state in self._replicas.values():
             self._age_out(state, now)
 
-    def correct(self, replica: str, predicted: int, reported: int, age_s: float) -> None:
+    def correct(self, replica: str, chain: Chain, predicted: int, reported: int, age_s: float | None) -> None:
         """A response said how many tokens came from the cache; `age_s` is what `age` said before it was sent.
 
         The prompt itself is in the cache by now, whatever was there before; what is learned is how long things stay.
+        A prediction of blocks that were still being computed teaches nothing of that.
         """
         state = self._replicas.get(replica)
-        if state is None or not predicted:
+        if state is None:
+            return
+        for key in chain.keys.tolist():
+            block = state.blocks.get(key)
+            if block is not None and not block[2]:
+                state.blocks[key] = (block[0], block[1], True)
+        if not predicted or age_s is None:
             return
         share = min(reported / predicted, 1.0)
         state.confidence += _WEIGHT * (share - state.confidence)
-        if share < 0.5 and age_s > 0:
+        if share < 0.5:
             target = max(age_s, _SMALLEST_LIFE_S)
             state.life_s = target if math.isinf(state.life_s) else state.life_s + _WEIGHT * (target - state.life_s)
         elif share > 0.9 and age_s > 0.8 * state.life_s:
             state.life_s *= 1.0 + _WEIGHT
 
-    def age(self, replica: str, chain: Chain) -> float:
-        """Seconds since the beginning of this prompt was last sent to the replica; 0 when it never was."""
+    def age(self, replica: str, chain: Chain) -> float | None:
+        """Seconds since the beginning of this prompt was last sent to the replica.
+
+        None when it never was, or when some of what is believed to be there is under way for the first time.
+        """
         state = self._replicas.get(replica)
-        if state is None or not len(chain.keys):
-            return 0.0
-        entry = state.blocks.get(int(chain.keys[0]))
-        return self._clock.monotonic() - entry[1] if entry else 0.0
+        since: float | None = None
+        if state is None:
+            return None
+        for key in chain.keys.tolist():
+            block = state.blocks.get(key)
+            if block is None:
+                break
+            if not block[2]:
+                return None
+            since = block[1] if since is None else since
+        return None if since is None else self._clock.monotonic() - since
 
     def confidence(self, replica: str) -> float:
         """Share of the predicted tokens that responses confirm, 0..1."""
@@ -159,7 +177,7 @@ class ApproximateIndex:
             self._pop(state)
 
     def _pop(self, state: _Replica) -> None:
-        key, (length, _) = state.blocks.popitem(last=False)
+        key, (length, _, _) = state.blocks.popitem(last=False)
         state.tokens -= length
         self._entries -= 1
         left = self._owners[key] & ~state.bit

@@ -104,4 +104,4 @@ class Expected:
     prompt: Prompt
     here: PoolPrompt
     prediction: Prediction
-    age_s: float  # since the same beginning was last sent there
+    age_s: float | None  # since the same beginning was last sent there; None: never, or it is still being computed

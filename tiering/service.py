@@ -132,7 +132,7 @@ class KvService:
         """The prompt goes to `replica`."""
         mine = plan.pools[replica.pool]
         here = mine.prompt
-        age_s = 0.0
+        age_s: float | None = None
         held = np.diff(mine.reach[:, replica.row], prepend=0).tolist()
         block, unseen = here.chain.block, 0
         if here.tokens is None:
@@ -157,7 +157,9 @@ class KvService:
         pool, prediction = expected.here.pool, expected.prediction
         pool.learn(expected.prompt.size, reported.cached, reported.tokens)
         if not prediction.exact:
-            self._approximate.correct(prediction.replica, prediction.cached, reported.cached, expected.age_s)
+            self._approximate.correct(
+                prediction.replica, expected.here.chain, prediction.cached, reported.cached, expected.age_s
+            )
         if pool.name not in self._pools:
             return Verdict(is_correct(prediction, reported))  # it has left: nobody keeps score any more
         lost = self._lost(prediction.replica)

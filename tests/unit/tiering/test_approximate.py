@@ -76,9 +76,10 @@ def test_a_prompt_sent_again_counts_once_and_stays(approximate: ApproximateIndex
 
 def test_life_is_learned_from_responses(approximate: ApproximateIndex, clock: Clock) -> None:
     approximate.sent("p/0", chain(1))
+    approximate.correct("p/0", chain(1), predicted=0, reported=0, age_s=None)
     clock.now += 60
     assert approximate.age("p/0", chain(1)) == 60
-    approximate.correct("p/0", predicted=1000, reported=0, age_s=60)
+    approximate.correct("p/0", chain(1), predicted=1000, reported=0, age_s=60)
     approximate.sent("p/0", chain(2))
     clock.now += 50
     approximate.expire()
@@ -90,21 +91,38 @@ def test_life_is_learned_from_responses(approximate: ApproximateIndex, clock: Cl
 
 def test_life_grows_again_when_old_prompts_hit(approximate: ApproximateIndex, clock: Clock) -> None:
     approximate.sent("p/0", chain(1))
-    approximate.correct("p/0", predicted=1000, reported=0, age_s=60)
+    approximate.correct("p/0", chain(1), predicted=1000, reported=0, age_s=60)
     for _ in range(10):
-        approximate.correct("p/0", predicted=1000, reported=1000, age_s=10_000)
+        approximate.correct("p/0", chain(1), predicted=1000, reported=1000, age_s=10_000)
     clock.now += 100
     approximate.expire()
     assert reach(approximate, chain(1)) == 10
+
+
+def test_what_was_still_being_computed_is_not_held_for_evicted(approximate: ApproximateIndex, clock: Clock) -> None:
+    approximate.sent("p/0", chain(1, 4))
+    clock.now += 1
+    assert approximate.age("p/0", chain(1)) is None
+    approximate.sent("p/0", chain(1))  # before the first has been answered
+    approximate.correct("p/0", chain(1, 4), predicted=0, reported=0, age_s=None)
+    clock.now += 1
+    assert approximate.age("p/0", chain(1)) is None, "its end is not there yet"
+    assert approximate.age("p/0", chain(1, 4)) == 1.0
+    approximate.correct("p/0", chain(1), predicted=400, reported=0, age_s=None)
+    assert approximate.confidence("p/0") == 1.0
+    clock.now += 3600
+    approximate.expire()
+    assert reach(approximate, chain(1)) == 10
+    assert approximate.age("p/0", chain(1)) == 3601.0
 
 
 def test_confidence_is_what_responses_confirm(approximate: ApproximateIndex) -> None:
     assert approximate.confidence("p/0") == 1.0
     approximate.sent("p/0", chain(1))
     for _ in range(30):
-        approximate.correct("p/0", predicted=1000, reported=500, age_s=1)
+        approximate.correct("p/0", chain(1), predicted=1000, reported=500, age_s=1)
     assert approximate.confidence("p/0") == pytest.approx(0.5, abs=0.02)
-    approximate.correct("p/0", predicted=0, reported=500, age_s=0)
+    approximate.correct("p/0", chain(1), predicted=0, reported=500, age_s=None)
     assert approximate.confidence("p/0") == pytest.approx(0.5, abs=0.02)
 
 
