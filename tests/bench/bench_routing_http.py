@@ -238,9 +238,9 @@ def line(name: str, seen: Seen) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("names", nargs="*", help="routers; all without")
-    parser.add_argument("--requests", type=int, default=300)
+    parser.add_argument("--requests", type=int, default=480)
     parser.add_argument("--rate", type=float, default=6.0, help="exchanges per second")
-    parser.add_argument("--time-scale", type=float, default=0.5, help="simulated seconds per second")
+    parser.add_argument("--time-scale", type=float, default=0.25, help="simulated seconds per second")
     parser.add_argument("--port", type=int, default=24000, help="first of a hundred ports")
     asked = parser.parse_args()
     ports = Ports(asked.port)
