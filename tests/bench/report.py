@@ -152,9 +152,9 @@ def _added(one: Results, direct: Results, workload: str, pick: Pick) -> float | 
 
 
 def _added_at_least(one: Results, direct: Results, workload: str, pick: Pick) -> float | None:
-    """What was added in the calmest round: neighbours on the host make tails longer, never shorter."""
-    values, base = one.values(workload, pick), direct.values(workload, pick)
-    return min(values) - min(base) if values and base else None
+    """What the calmest round added to the usual of direct: neighbours on the host make tails longer, never shorter."""
+    values, base = one.values(workload, pick), direct.median(workload, pick)
+    return min(values) - base if values and base is not None else None
 
 
 def _gap_cell(one: Results, direct: Results) -> str:
