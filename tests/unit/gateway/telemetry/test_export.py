@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from gateway.telemetry.export import ExportCounts, Kept, SpanExporter
+from gateway.telemetry.spans import Otlp
 from tests.support.otlp import collector
 from tests.unit.gateway.telemetry.conftest import finished
 
@@ -30,6 +31,16 @@ def test_kept_exchanges_reach_the_collector_and_closing_sends_the_rest() -> None
         assert len(sink.spans) == 400
         assert sink.resource["service.name"] == "headrace"
     assert (counts.exported, counts.dropped) == (100, 0)
+
+
+def test_encoding_rests_before_each_exchange() -> None:
+    with collector() as sink:
+        otlp = Otlp(sink.url, RESOURCE)
+        began = time.monotonic()
+        assert otlp.send([(finished(), ())] * 8, 0.05)
+        assert time.monotonic() - began >= 8 * 0.05
+        assert len(sink.spans) == 8 * 4
+        otlp.shutdown()
 
 
 def test_spans_leave_without_being_asked() -> None:
