@@ -72,7 +72,7 @@ def bars(results: Mapping[str, Results], workloads: Sequence[str]) -> list[Bar]:
         Bar("W6/envoy", _ratio(ours, envoy, "W6", _us_chunk), 1.25),
     ]
     if "W4" in workloads:
-        added_us = _added_at_least(ours, direct, "W4", _gap_p99)
+        added_us = _added(ours, direct, "W4", _gap_p99)
         listed.append(Bar("W4 added inter-chunk p99 ms", None if added_us is None else added_us / 1e3, 1.0))
     listed += [Bar("peak MB", ours.peak_mb() or None, 90.0), Bar("start s", ours.start_s(), 1.0)]
     return [*listed, Bar("errors", ours.errors() if ours.rounds else None, 0.0)]
@@ -149,12 +149,6 @@ def _ratio(ours: Results, other: Results, workload: str, pick: Pick) -> float | 
 def _added(one: Results, direct: Results, workload: str, pick: Pick) -> float | None:
     figure, base = one.median(workload, pick), direct.median(workload, pick)
     return None if figure is None or base is None else figure - base
-
-
-def _added_at_least(one: Results, direct: Results, workload: str, pick: Pick) -> float | None:
-    """What the calmest round added to the usual of direct: neighbours on the host make tails longer, never shorter."""
-    values, base = one.values(workload, pick), direct.median(workload, pick)
-    return min(values) - base if values and base is not None else None
 
 
 def _gap_cell(one: Results, direct: Results) -> str:
