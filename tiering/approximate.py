@@ -118,9 +118,9 @@ class ApproximateIndex:
         None when it never was, or when some of what is believed to be there is under way for the first time.
         """
         state = self._replicas.get(replica)
-        since: float | None = None
         if state is None:
             return None
+        since: float | None = None
         for key in chain.keys.tolist():
             block = state.blocks.get(key)
             if block is None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gateway.telemetry.spans import Otlp
 
 _BATCH = 32  # exchanges per call
-_REST_S = 0.0005  # between two of them, while the queue is short: encoding must not hold a core for long
+_REST_S = 0.0005  # before each, while the queue is short: encoding must not hold a core for long
 _FIRST_S = 0.5  # from the start to the loading of the SDK: a tenth of a second of work that can wait
 
 

@@ -175,7 +175,7 @@ class Otlp:
         self._exporter: SpanExporter = OTLPSpanExporter(endpoint.rstrip("/") + "/v1/traces", timeout=_SEND_TIMEOUT_S)
 
     def send(self, batch: Iterable[tuple[ExchangeRecord, Sequence[Candidate]]], rest_s: float) -> bool:
-        """Build and send the spans of some exchanges, with a rest of `rest_s` between any two of them.
+        """Build and send the spans of some exchanges, with a rest of `rest_s` before each.
 
         False when the collector did not take them.
         """

@@ -221,7 +221,9 @@ class CostModel:
         waits = min(expected.wait_ms, 0.9 * ttft_ms)
         queued = self._prior[Col.PER_TOKEN, row] * expected.queue_tokens
         doubt = 2.0 * (queued + waits) / max(1e-6, float(terms.sum()) + waits)
-        self._ttft.observe(row, terms, ttft_ms - waits, doubt=doubt + guessed, whole=not guessed)
+        if guessed:
+            doubt += 1.0
+        self._ttft.observe(row, terms, ttft_ms - waits, doubt=doubt, whole=not guessed)
         self._publish(row)
 
     def _ttft_terms(self, row: int, expected: Expected, by_tier: tuple[int, ...]) -> Floats:
